@@ -37,7 +37,7 @@ def measure(session: Session) -> None:
     seed = partial(busy_installation, jobs=jobs, to_cancel=cancelled)
     with session.databases.copy(f"admin_{jobs}", seed) as url:
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE jobs_executor SET heartbeat_at = now()")  # they are as old as the seed
+            cursor.execute("UPDATE jobs_executor SET heartbeat_at = now()")  # the heartbeats are as old as the seed
             cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE relname = 'jobs_job'")
             [stored] = cursor.fetchone() or (0,)
             cursor.execute(
@@ -66,7 +66,7 @@ def _pages(session: Session, address: str) -> None:
 
 
 def _addresses() -> dict[str, str]:
-    """Every list of the admin, what is asked of the large ones, and the dashboard with its data."""
+    """Return the addresses of the admin's lists, of searches in the large ones, and of the dashboard and its data."""
     search = reverse("find")  # before the lists are asked for: the addresses load the admin's screens
     lists = {
         page.opts.label: reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist")
@@ -120,7 +120,7 @@ def _addresses() -> dict[str, str]:
 
 
 def _first_byte(server: http.client.HTTPConnection, path: str, cookie: str) -> float:
-    """Milliseconds until the answer's first byte; the rest of it is read too, or the connection could not go on."""
+    """Return the milliseconds to the answer's first byte; the rest is read so that the connection can be used again."""
     begun = time.monotonic()
     server.request("GET", path, headers={"Cookie": cookie})
     response = server.getresponse()
@@ -148,7 +148,7 @@ def _bulk(session: Session, cancelled: int) -> None:
     seconds = time.monotonic() - begun
     operation.refresh_from_db()
     counts = batch_counts([batch.pk])[batch.pk]
-    # The others were claimed and completed before their chunk came.
+    # The other jobs were claimed and completed before their chunk was cancelled.
     if operation.done != counts["cancelled"] or counts["cancelled"] + counts["completed"] != cancelled:
         raise SystemExit(f"the bulk operation ({operation.status}) did {operation.done:,} rows and left {counts}")
     report = session.report

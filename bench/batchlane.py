@@ -55,8 +55,8 @@ FAULTS = {
     "lost_line_rate": 0.01,
     "malformed_line_rate": 0.01,
 }
-# Results without keys come in the order of the lines, and all of them: of fewer nobody can tell whose each is. They are
-# one JSON value, of which no line can be cut.
+# Results without keys come complete and in the order of the lines: otherwise nobody could match them with the lines.
+# They are one JSON value, in which no single line can be malformed.
 KEYLESS = {"results_in_order": True, "repeated_line_rate": 0, "malformed_line_rate": 0, "lost_line_rate": 0}
 INPUT, OUTPUT = 2, 8  # micro-units for a token, live; a batch has half of it
 MODEL = "small-1"
@@ -145,7 +145,7 @@ def _open_account(sandbox: Sandbox, provider: str) -> None:
 
 
 def _carry_out(jobs: int, provider: str) -> LaneOutcome:
-    settings.QUEUEOPS = replace(settings.QUEUEOPS, batch_margin_seconds=MARGIN_SECONDS)  # as the workers have it
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, batch_margin_seconds=MARGIN_SECONDS)  # as in the workers
     begun = timezone.now()
     complete_by = begun + DEADLINE
     submit_batch(
@@ -206,7 +206,7 @@ def _late(complete_by: datetime) -> int:
 
 
 def _kill(kills: list[int], over: threading.Event) -> None:
-    """Kill who has the duty, with SIGKILL, again and again; another process takes it over."""
+    """Kill the process that holds the duty with SIGKILL, repeatedly; each time another process takes the duty over."""
     dice = random.Random(1)
     while not over.wait(dice.uniform(*BETWEEN_KILLS_SECONDS)):
         holder = DutyLease.objects.filter(duty=duty_of("llm.generate")).values_list("holder", flat=True).first()

@@ -84,7 +84,7 @@ def _kill_one() -> None:
 
 
 def _is_over() -> bool:
-    """Nothing runs, and all that waits is held: the budget has no room for any more."""
+    """Whether no job runs and all waiting jobs are held: the budget then has no room for another."""
     running = Job.objects.filter(status__in=RUNNING).exists()
     waiting = Job.objects.filter(status__in=WAITING, held=False).exists()
     return not running and not waiting and not BudgetHold.objects.filter(lost=False).exists()

@@ -26,7 +26,7 @@ FULL_USES = 20_000
 STRICT_USES = 300
 THREADS = 4
 WAITING = 20_000
-EVERY_SECONDS = 0.002  # between two uses: an app calls, and does not only count
+EVERY_SECONDS = 0.002  # between two uses: an app also makes calls
 
 
 def one_allowance() -> None:
@@ -74,7 +74,7 @@ def measure(session: Session) -> None:
 
 
 def _uses(tracker: UsageTracker, count: int) -> list[float]:
-    """Milliseconds of each use around a call that takes no time."""
+    """Return the milliseconds of each use around a call that takes no time."""
     taken = []
     for _ in range(count):
         begun = time.perf_counter()
@@ -86,7 +86,7 @@ def _uses(tracker: UsageTracker, count: int) -> list[float]:
 
 
 def _flushed(make: Callable[[], UsageTracker]) -> tuple[float, int]:
-    """Events a second of a flush of what waited, as of an app that was offline."""
+    """Return the events a second when a flush sends waiting uses, as after an app was offline."""
     with make() as tracker:
         threads = [threading.Thread(target=_write, args=(tracker, WAITING // THREADS)) for _ in range(THREADS)]
         for thread in threads:

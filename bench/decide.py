@@ -40,7 +40,7 @@ def two_services() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Milliseconds of each request, and requests a second, of clients that ask again as soon as they are answered."""
+    """Milliseconds of each request, and requests a second; each client asks again as soon as it is answered."""
 
     milliseconds: list[float]
     per_second: float

@@ -159,7 +159,7 @@ def _large_file(session: Session) -> None:
 
 @contextmanager
 def _peak(process: psutil.Process) -> Iterator[list[int]]:
-    """The most memory of a process, in bytes, looked at 50 times a second."""
+    """Record the most memory of a process, in bytes, sampled 50 times a second."""
     found, over = [process.memory_info().rss], threading.Event()
 
     def look() -> None:

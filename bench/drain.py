@@ -1,7 +1,7 @@
 """
 How fast a real cluster drains no-op jobs with their whole history, and what a job costs on the way.
 
-Beside a raw SQL loop with the same record. The costs are those of draining: that of submitting was paid before.
+A raw SQL loop that writes the same history is measured for comparison. Submitting is not part of the costs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def measure(session: Session) -> None:
 
 
 def _compare_traced(session: Session) -> None:
-    """The same jobs with OpenTelemetry off and on, one after the other: none of them sampled, some, all."""
+    """Drain the same jobs with OpenTelemetry off and then on, with none of them, some, or all sampled."""
     with tempfile.TemporaryDirectory() as directory, collecting(Path(directory)) as collector:
         sampled = partial(sampled_batches, JOBS, environ=collector.environ)
         shapes: dict[str, tuple[str, Callable[[], None]]] = {
@@ -130,7 +130,7 @@ def _cluster(
             seconds = wait_until_finished(JOBS, seconds=300) - begun
             python, postgres = cpu_seconds(workers.pid) - python, cpu_seconds(session.postmaster) - postgres
             wal = _wal_bytes() - wal
-        costs = Costs(python, postgres, wal, _dead_rows())  # a backend tells the rows that it wrote when it ends
+        costs = Costs(python, postgres, wal, _dead_rows())  # a backend reports the rows that it wrote when it ends
     session.report.figure(f"qcluster, {template}, CPU", *_cpu(python, postgres))
     return JOBS / seconds, costs
 

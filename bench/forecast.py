@@ -1,4 +1,4 @@
-"""How far off a forecast is: what questions to a model are said to cost and to take, and what then happens."""
+"""How far off forecasts are: the foretold cost and duration of questions to a model, and the real ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.sandbox import Sandbox, running_sandbox
 
 SERVICE, MODEL, CREDENTIAL = "forecast", "small-1", "forecast"
 WINDOW_SECONDS, FULL_WINDOW_SECONDS = 5, 60
-WINDOWS = 4  # that the batch takes, about, at the pace of the limit that binds
+WINDOWS = 4  # about as many as the batch takes at the pace of the limit that binds
 LESSON = 60  # calls that teach what calls like these take
 OUTPUT_TOKENS = 90  # fewer where a question allows fewer
 MIN_ALLOWED, MAX_ALLOWED = 20, 400
@@ -41,7 +41,7 @@ TOKEN_FACTOR = 1.15  # the provider's tokenizer takes so many more than we estim
 LATENCY = {"mode": "lognormal", "median_milliseconds": 80, "sigma": 0.4}
 ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 PRICES = {"input_tokens": 2_000_000, "output_tokens": 8_000_000}
-# By what binds: calls and tokens that the provider allows in a window.
+# By the unit that binds: calls and tokens that the provider allows in a window.
 QUOTAS = {"tokens": (120, 24_000), "requests": (50, 60_000)}
 DOCUMENTS, MIN_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH = 20, 5_000, 200_000  # tokens, in parts of 8,000
 DOCUMENTS_QUOTA = (600, 250_000)
@@ -120,11 +120,11 @@ def _documents() -> Iterator[dict[str, Any]]:
 
 
 def _compare(binds: str, quota: tuple[int, int], window: float, report: Report) -> tuple[float, float]:
-    """Teach, foresee, submit, and return the shares by which price and time were off."""
+    """Make calls to learn from, forecast and submit a batch, and return by which shares price and time were off."""
     submit_batch(_questions(LESSON, seed=1), project_id=PROJECT, actor="bench")
     wait_until_finished(LESSON, seconds=30 + 20 * window)
     _wait_until_learned()
-    time.sleep(1.1 * window)  # what the lesson took of the windows is given back
+    time.sleep(1.1 * window)  # the windows then have room again after the lesson
     calls, tokens = quota
     count = round(WINDOWS * min(calls, tokens / TOKENS_OF_A_CALL))
     told = forecast_submission(_questions(count, seed=2), project_id=PROJECT)

@@ -1,4 +1,4 @@
-"""Which incidents are told, how soon and how often; what a healthy day tells; how true forecasts of its ends are."""
+"""Which incidents raise alerts, how soon and how often; which alerts a healthy day raises; how good forecasts are."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _night(session: Session) -> list[str]:
 
 def _healthy_day(session: Session) -> tuple[list[str], list[tuple[Foretold, float]]]:
     """
-    Five batches at once, each of which its user's quota holds back, and all together the project's.
+    Run five batches at once: each is slowed by its user's quota, and all together by the project's.
 
     Returns:
         The kinds of alerts that were received, and what was foretold with its error.

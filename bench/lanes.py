@@ -1,4 +1,4 @@
-"""Whether a saturated lane uses its quota and nothing beyond it, delays nobody else, and users of it get alike."""
+"""Whether a saturated lane uses exactly its quota, delays no other lane, and serves its users equally."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.saturation import (
     set_quota,
 )
 
-# A lane for each way in which a provider may count, each at a provider of its own; the first is the deep one.
+# A lane for each window mode of a provider, each at its own provider; the first lane has the deep backlog.
 DEPTHS = {"sliding": 100_000, "aligned": 5_000, "anchored": 5_000}
 LANES = {mode: Account(f"saturated-{mode}", "only") for mode in DEPTHS}
 # Users of one project whose window is full while their own nearly are, at a provider of their own.
@@ -42,7 +42,7 @@ SHARED_DEPTH = 5_000
 WINDOW_SECONDS = 10
 FULL_WINDOW_SECONDS = 60
 LATE_SECONDS = 0.15  # how much later than others a call may arrive; a tenth more would cost the target by itself
-WINDOWS = 3.5  # any three whole ones in there are judged
+WINDOWS = 3.5  # any three whole windows in this time are judged
 EVERY_SECONDS = 0.1
 WARM_UP = 10
 ANSWER_SECONDS = 20.0
@@ -133,7 +133,7 @@ def _free_lane(seconds: float) -> list[float]:
             payload = {"number": number, "port": ear.getsockname()[1]}
             submit_job(JobSpec(kind="bench.stamp", payload=payload), project_id=PROJECT, actor="bench")
             submitted[number] = time.monotonic_ns()
-            while select.select([ear], [], [], 0)[0]:  # the socket holds some 250 and drops the rest
+            while select.select([ear], [], [], 0)[0]:  # the socket buffers some 250 messages and drops the rest
                 _note(ear, begun)
         while len(begun) < len(submitted):
             _note(ear, begun)

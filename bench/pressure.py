@@ -1,4 +1,4 @@
-"""Whether the queue keeps up while its database is under pressure, and comes back from what fails it."""
+"""Whether the queue keeps up while its database is under pressure, and recovers from the database's failures."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ UNFINISHED = ("queued", "rate_limited", "dispatched", "in_progress", "retried")
 
 
 class Producer(threading.Thread):
-    """Submits `rate` jobs a second in ten batches; while the database is away it submits nothing and owes nothing."""
+    """Submits `rate` jobs a second in ten batches; while the database is down it submits none, then or later."""
 
     def __init__(self, rate: float) -> None:
         super().__init__(daemon=True)
         self.rate = rate
         self.burst = 0  # to be submitted beside, at once
-        self.submitted = 0  # as far as it was told
+        self.submitted = 0  # jobs whose submission was confirmed
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -140,7 +140,7 @@ def measure(session: Session) -> None:
 
 
 def _fail(trial: Trial, name: str, fault: Callable[[Trial], None]) -> float:
-    """Return how long what a fault held up took after it."""
+    """Return how long the queue took to catch up after a fault."""
     fault(trial)
     back = trial.catch_up()
     trial.measure(name, AFTER_SECONDS)
@@ -216,7 +216,7 @@ def _restart(mode: str, server: EmbeddedServer, trial: Trial) -> None:
 
 
 def _backend_kill(trial: Trial) -> None:
-    """Every session of the database ends but this one, time and again."""
+    """End every session of the database but this one, repeatedly."""
     for _ in range(TIMES):
         _number(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -226,7 +226,7 @@ def _backend_kill(trial: Trial) -> None:
 
 
 def _pool_exhaustion(trial: Trial) -> None:
-    """Whoever asks for a connection gets none; who has one keeps it."""
+    """Take all free connections: new ones are refused, and open ones are kept."""
     with ExitStack() as taken:
         with suppress(psycopg.OperationalError):
             while True:
@@ -235,7 +235,7 @@ def _pool_exhaustion(trial: Trial) -> None:
 
 
 def _repeated_kills(trial: Trial) -> None:
-    """An executor at a time."""
+    """Kill one executor at a time."""
     for _ in range(TIMES):
         pid = (
             Executor.objects.filter(role=Executor.Role.GENERAL).order_by("started_at").values_list("pid", flat=True)[0]
@@ -266,7 +266,7 @@ def _capacity() -> float:
 
 
 def _wait_for_the_rest() -> None:
-    """Jobs of killed executors come back when their leases end."""
+    """Wait for the jobs of killed executors, which come back when their leases end."""
     deadline = time.monotonic() + CATCH_UP_SECONDS
     while _counted(*UNFINISHED) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -274,7 +274,7 @@ def _wait_for_the_rest() -> None:
 
 def _counted(*states: str) -> int:
     summed = " + ".join(f"sum({state})" for state in states)
-    # Counters, a few rows: to count jobs would compete with what is measured.
+    # Read the counters, a few rows: counting the jobs would compete with the measured load.
     return _number(f"SELECT coalesce({summed}, 0) FROM jobs_jobcount WHERE batch_id = %s", [WHOLE_PROJECT])  # noqa: S608
 
 
@@ -293,7 +293,7 @@ def _wait_p99(begun: float, ended: float) -> float:
 
 
 def _number(query: str, parameters: list[UUID] | list[float] | None = None) -> int:
-    """The one number of a query, asked again while the database is away."""
+    """Return the single number of a query, which is repeated while the database is down."""
     deadline = time.monotonic() + CATCH_UP_SECONDS
     while True:
         try:

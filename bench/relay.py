@@ -1,4 +1,4 @@
-"""How soon a commit is at the browsers: clients that watch a job each, operators' sockets, and a steady stream."""
+"""How soon browsers see a commit: clients that each watch a job, operators' sockets, and a steady stream."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class WatchedStream:
     The outcome of the stream, after the warm-up.
 
     Attributes:
-        delays: Of each event to the client that watches its job, in ms.
-        feed: Of the sample that the operators' sockets get, in ms.
-        missing: Events that came to nobody.
-        grown_mb: The web process's resident memory.
+        delays: Milliseconds of each event to the client that watches its job.
+        feed: Milliseconds of each event in the sample that the operators' sockets get.
+        missing: Events that no client received.
+        grown_mb: By how much the web process's resident memory grew.
         cpu: The web process's share of a core.
         whole: Snapshots and stats sent.
     """

@@ -1,4 +1,4 @@
-"""Whether limits of input and output tokens use what the provider allows, and see a consumer that asks nobody."""
+"""Whether limits of input and output tokens use all that the provider allows, and notice a hidden consumer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox
 
 MODES = ("sliding", "aligned", "anchored")
-HIDDEN = "hidden"  # its quota is another consumer's, too, who asks nobody
+HIDDEN = "hidden"  # another consumer, unknown to QueueOps, also uses its quota
 HIDDEN_SHARE = 0.3
 WINDOW_SECONDS = 10  # a minute, scaled
 FULL_WINDOW_SECONDS = 60
 LATE_SECONDS = 0.15  # as for the lanes
-WINDOWS = 3.5  # any three whole ones in there are judged
+WINDOWS = 3.5  # any three whole windows in this time are judged
 HIDDEN_WINDOWS = 10
 INPUT_TOKENS, OUTPUT_TOKENS = 60_000, 40_000  # a window; input is what binds
 FEWEST, MOST = 200, 400  # tokens of a prompt
@@ -45,7 +45,7 @@ EMBED = "embed"
 EMBED_TOKENS, EMBED_REQUESTS = 600_000, 100  # a window; tokens bind
 ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 
-Counts = Callable[[Mapping[str, Any]], int]  # what of a call a provider counts
+Counts = Callable[[Mapping[str, Any]], int]  # the tokens that a provider counts for a call
 
 
 def measure(session: Session) -> None:
@@ -109,7 +109,7 @@ def measure_modes(session: Session) -> None:
 
 
 def measure_cached(session: Session) -> None:
-    """Judged after a window, in which it is learned what a cache has."""
+    """Measure cached input; the first window is left out, in which the cached share is learned."""
     window = FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS
     with ExitStack() as stack:
         providers = {name: stack.enter_context(running_sandbox()) for name in CACHED_QUOTAS}

@@ -1,4 +1,4 @@
-"""How soon those who wait for an end by `?wait=` are told, 10,000 of them beside each other, and what they cost."""
+"""How soon 10,000 simultaneous requests with `?wait=` get their answer after a job's end, and what they cost."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def _measured(
 
 
 async def _wait(http: aiohttp.ClientSession, url: str, key: str, *, told: Notices, turns: asyncio.Semaphore) -> None:
-    """As a client does: ask to be told of the end, and again when the time is over."""
+    """Wait as a client does: request the end, and repeat the request when its time is over."""
     async with turns:
         asking = asyncio.create_task(_ask(http, url, key))
         await asyncio.wait([asking], timeout=1.0)  # it is held now
@@ -123,7 +123,7 @@ async def _wait(http: aiohttp.ClientSession, url: str, key: str, *, told: Notice
 
 
 async def _ask(http: aiohttp.ClientSession, url: str, key: str) -> bool:
-    """Whether it has ended."""
+    """Return whether the job or batch has ended."""
     headers = {"Authorization": f"Bearer {key}"}
     timeout = aiohttp.ClientTimeout(total=None)
     async with http.get(url, params={"wait": WAIT_SECONDS}, headers=headers, timeout=timeout) as answer:
@@ -144,7 +144,7 @@ async def _held(http: aiohttp.ClientSession, address: str) -> float:
 
 @sync_to_async
 def _end(pk: UUID) -> float:
-    """End a job; returns when that began."""
+    """End a job; return when that began."""
     began = time.monotonic()
     cancel_jobs([pk], actor="bench", reason="measured")
     return began

@@ -1,7 +1,7 @@
 """
-The cost of webhooks that hear of ended jobs, for projects without one and with some.
+The cost of webhooks that get messages about ended jobs, for projects without such webhooks and with some.
 
-Drains take turns: without a webhook, with another project's, and with one that hears of every job. The log's reader is
+Drains take turns: without a webhook, with another project's, and with one for every job. The log's reader is
 measured for each part of the log, and messages are counted for many ended jobs.
 """
 

@@ -186,8 +186,8 @@ def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failur
     stays one if its handler has said whether to repeat it.
 
     Args:
-        refusal: The last answer to the handler's calls that may concern a quota; None: the calls were made by other
-            means.
+        refusal: The last answer to the handler's calls that may concern a quota; None: there is none, for example
+            because the handler called without QueueOps's client.
     """
     if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None or failure.repeat is not None:
         return failure
@@ -205,7 +205,7 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     Whether another attempt may help and cannot do harm.
 
     Args:
-        repeatable: The work is idempotent, or the provider is sent its effect key.
+        repeatable: Whether the work is idempotent, or the effect key is sent to the provider.
     """
     if failure.repeat is not None:
         return failure.repeat and repeatable

@@ -1,4 +1,4 @@
-"""The bill of callers: calls and tokens by provider, model and way, and prompts that were paid for again."""
+"""The callers' bill: calls and tokens by provider, model, and live or batch, and prompts that were paid for again."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -49,7 +49,7 @@ class Billing:
         """
         Charge an answer to the prompt of this digest.
 
-        One that the caller can never read is paid for, and may be asked for again.
+        An answer that the caller can never read is paid for, and may be asked for again.
         """
         total = self._sums[provider, model, via]
         total.calls += 1
@@ -69,7 +69,7 @@ class Billing:
             self._custom_ids[custom_id] += 1
 
     def report(self) -> dict[str, Any]:
-        """Return the sums, and how many readable answers were to a prompt, or a custom_id, paid for before."""
+        """Return the sums, and how many readable answers were to a prompt or a custom_id that was paid for before."""
         sums = [
             {"provider": provider, "model": model, "via": via, **asdict(total)}
             for (provider, model, via), total in sorted(self._sums.items())

@@ -1,7 +1,7 @@
 """
-The sandbox's time of day: the wall clock at the start, then steady, so that no window meets a step back.
+The sandbox's time of day: it starts with the wall clock and then runs steadily, so that no window sees a step back.
 
-Windows, delays, outages and batches go by it. A test moves it on instead of waiting: `PATCH /_sandbox/clock`.
+Windows, delays, outages and batches use this clock. A test moves it on instead of waiting: `PATCH /_sandbox/clock`.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ def now() -> float:
 
 
 def move(seconds: float) -> None:
-    """Move it on, and wake who has slept long enough by it."""
+    """Move the clock on, and wake the sleepers whose time has come."""
     global _moved  # noqa: PLW0603 (one clock of the process)
     _moved += seconds
     _wake_all()
 
 
 def restore() -> None:
-    """Back to real time."""
+    """Return to real time."""
     global _moved  # noqa: PLW0603
     _moved = 0.0
     _wake_all()
 
 
 async def sleep(seconds: float) -> None:
-    """Sleep until it has gone on so far."""
+    """Sleep until this clock has gone on by so many seconds."""
     await sleep_until(now() + seconds)
 
 
 async def sleep_until(moment: float, *, unless: asyncio.Event | None = None) -> None:
-    """Sleep until a moment, which may be past; no longer than until `unless` is set."""
+    """Sleep until a moment, which may be past, or until `unless` is set."""
     if unless is not None:
         tasks = [asyncio.ensure_future(unless.wait()), asyncio.ensure_future(sleep_until(moment))]
         try:

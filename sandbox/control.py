@@ -17,7 +17,7 @@ from sandbox.state import STATE, State
 _started = time.monotonic()
 
 MAX_REVOKED_KEYS = 1_000
-MAX_MOVED_SECONDS = 31 * 86_400  # at once
+MAX_MOVED_SECONDS = 31 * 86_400  # in one request
 
 _EXACT = ("provider", "project", "user", "model", "quota_kind", "cause")
 
@@ -59,7 +59,7 @@ async def turn_knobs(request: web.Request) -> web.Response:
 
 
 async def move_clock(request: web.Request) -> web.Response:
-    """Let so many seconds have passed: for windows, delays, outages and batches."""
+    """Move the clock of windows, delays, outages and batches on by so many seconds."""
     try:
         seconds = json.loads(await request.read())["seconds"]
     except (ValueError, RecursionError, TypeError, KeyError):
@@ -93,7 +93,7 @@ async def read_ledger(request: web.Request) -> web.Response:
 
 
 async def clear_ledger(request: web.Request) -> web.Response:
-    """Forget calls, counters, effects and usage; rows, knobs and what is used up stay."""
+    """Delete calls, counters, effects and usage; rows, knobs and the used part of quotas stay."""
     request.app[STATE].ledger.clear()
     request.app[STATE].gate.quotas.clear_figures()
     request.app[STATE].billing.clear()
@@ -142,7 +142,7 @@ async def revoke_key(request: web.Request) -> web.Response:
 
 
 async def restore_keys(request: web.Request) -> web.Response:
-    """Let the keys work again: that of `key=`, or all."""
+    """Let revoked keys work again: the key in `key=`, or all."""
     refuse_unknown(request, ("key",))
     revoked = request.app[STATE].revoked_keys
     if "key" in request.query:

@@ -7,7 +7,7 @@ from aiohttp import web
 STATUS_WORDS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
-    402: "RESOURCE_EXHAUSTED",  # prepaid credit is gone: only the code tells it from a quota
+    402: "RESOURCE_EXHAUSTED",  # prepaid credit is used up: only the code differs from an exhausted quota's
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
     409: "ABORTED",
@@ -21,7 +21,7 @@ STATUS_WORDS = {
 
 
 class ApiError(Exception):
-    """A provider's refusal, in its own words."""
+    """A provider's refusal, in the provider's own form."""
 
     def __init__(self, status: int, body: Any) -> None:
         super().__init__(status)
@@ -32,11 +32,11 @@ class ApiError(Exception):
 
 
 class AnswerLost(Exception):
-    """The work was done, and the connection breaks before its answer is through."""
+    """The work was done, but the connection breaks before the whole answer is sent."""
 
 
 class CallerLeft(Exception):
-    """The connection broke before all of the call had arrived: nothing was done."""
+    """The connection broke before the whole call had arrived: nothing was done."""
 
 
 def envelope(status: int, message: str, details: list[dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A call's fate before and after the provider's own work: outages, quotas, faults, delay."""
+"""Decides what happens to a call before and after the provider's own work: outages, quotas, faults, delay."""
 
 import math
 import random
@@ -24,10 +24,10 @@ class Fate:
     """
     The fate of one call.
 
-    `status` None lets the provider do its work. With `answers_503_after` the work is done and the
-    answer hides it. `breaks_connection` gives no answer at all. `violations` are the provider's
-    quotas without room; `charged_at` is the moment that counts for the others. `dice` are the call's
-    own, for what the provider draws later.
+    If `status` is None, the provider does its work. With `answers_503_after` the work is done, but the
+    answer is a 503. With `breaks_connection` there is no answer at all. `violations` are the provider's
+    quotas without room; the other quotas are charged at `charged_at`. `dice` is the call's own source
+    of random numbers, for what the provider draws later.
     """
 
     status: int | None = None
@@ -49,7 +49,7 @@ class _Draws:
 
 
 class Gate:
-    """Holds the knobs and what they need to remember between calls."""
+    """Holds the knobs, and the state that they need between calls."""
 
     def __init__(self) -> None:
         self.reset()
@@ -63,7 +63,7 @@ class Gate:
 
     def turn(self, changes: Any) -> None:
         """
-        Change some knobs. A `seed` restarts the draws, an `outage` begins now.
+        Change some knobs. A new `seed` restarts the random draws; an `outage` begins now.
 
         Raises:
             InvalidKnobs: Nothing was changed.
@@ -101,7 +101,7 @@ class Gate:
         charges: Sequence[QuotaCost] = (),
         rejected_calls_count: bool = False,
     ) -> Fate:
-        """Decide a call at its arrival. The n-th call after the seed is drawn the same every time."""
+        """Decide a call at its arrival. The n-th call after a seed always has the same draws."""
         faults = self.knobs if self._is_faulty(provider) else _FAULTLESS
         dice = random.Random(f"{self.knobs.seed}:{self._calls_drawn}")
         self._calls_drawn += 1
@@ -134,7 +134,7 @@ class Gate:
         return self.knobs.faulty_providers is None or provider in self.knobs.faulty_providers
 
     def rate_headers(self) -> dict[str, str]:
-        """Describe the quota as it is now, in one of the forms that the drafts of RateLimit headers have had."""
+        """Describe the present quota in one of the forms that drafts of the RateLimit headers have defined."""
         quota, style, now = self.knobs.quota, self.knobs.rate_headers, clock.now()
         if quota is None or self._window is None or style == "none":
             return {}

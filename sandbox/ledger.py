@@ -18,8 +18,8 @@ class ReceivedCall:
     One call as received.
 
     `accepted` is false when an outage, a quota or a drawn 429 turned the call away. It is false, too, when its caller
-    or model was refused before any quota, or its caller left before all of it had arrived. `status` is null until it
-    is answered, and stays so when the connection was broken instead: `ended` tells the two apart. `cause`
+    or model was refused before any quota, or its caller left before all of it had arrived. `status` is null until the
+    call is answered, and stays null if the connection was broken instead: `ended` tells the two apart. `cause`
     names the knob that decided the answer. `quota_kind` is read, write, generate or batch. `cached_tokens`
     are part of `prompt_tokens`. `violated` names the provider's quotas that had no room.
     """
@@ -71,14 +71,14 @@ class Ledger:
 
     def clear(self) -> None:
         self._calls: deque[ReceivedCall] = deque(maxlen=MAX_CALLS_KEPT)
-        self._open: set[int] = set()  # by id(): a call from before a clear() counts no more
+        self._open: set[int] = set()  # by id(): a call from before a clear() is not counted
         self._received = self._accepted = self._effects = self._most_in_flight = 0
         self._statuses: Counter[str] = Counter()
         self.rows = EffectCounts()
         self.effect_keys = EffectCounts()
 
     def open_call(self, *, provider: str, method: str, path: str, effect_key: str | None) -> ReceivedCall:
-        """Note a call at its arrival, so that one whose caller dies is still seen."""
+        """Note a call at its arrival, so that a call whose caller dies is seen, too."""
         self._received += 1
         call = ReceivedCall(self._received, clock.now(), provider, method, path, effect_key)
         self._calls.append(call)
@@ -128,7 +128,7 @@ class Ledger:
     def page(
         self, *, after: int, limit: int, matches: Callable[[ReceivedCall], bool]
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return up to `limit` matching calls past `after` in order of arrival, and where to go on."""
+        """Return up to `limit` matching calls past `after` in order of arrival, and the next `after`."""
         found = [asdict(call) for call in itertools.islice(self._matching(after, matches), limit + 1)]
         return found[:limit], found[limit - 1]["seq"] if len(found) > limit else None
 

@@ -20,7 +20,7 @@ _FILLER = "The quick brown fox jumps over the lazy dog. "
 
 
 def count_tokens(text: str, *, factor: float = 1.0) -> int:
-    """Return bytes / 4, rounded up, times the factor, rounded up: what the caller estimates, and how wrong it is."""
+    """Return bytes / 4, which is the caller's estimate, times a factor, which is its error; both rounded up."""
     return math.ceil(math.ceil(len(text.encode()) / BYTES_PER_TOKEN) * factor)
 
 
@@ -35,7 +35,7 @@ class CannedAnswer:
 
     @classmethod
     def of(cls, prompt: str, knobs: LlmKnobs, *, max_tokens: int | None, schema: object = None) -> "CannedAnswer":
-        """Make `knobs.output_tokens` of text, fewer when the caller allows fewer; with a schema JSON that fits it."""
+        """Make `knobs.output_tokens` of text, fewer when the caller allows fewer; with a schema, JSON that fits it."""
         if isinstance(schema, dict):
             text = json.dumps({"unasked": True} if knobs.schema_mismatch else example_of(schema))
             tokens = count_tokens(text)
@@ -86,7 +86,7 @@ def example_of(schema: dict[str, Any]) -> object:
 
 
 def vector_of(text: str, dimensions: int) -> list[float]:
-    """Return the vector of a text: the same one always, of numbers that a float of 32 bits holds exactly."""
+    """Return the vector of a text: always the same, with numbers that a float of 32 bits holds exactly."""
     digest = hashlib.sha256(text.encode()).digest()
     return [(digest[number % len(digest)] - 128) / 256 for number in range(dimensions)]
 
@@ -96,7 +96,7 @@ def call_tokens(answer: CannedAnswer, *, cached_share: float = 0.0) -> CallToken
 
 
 def quota_key(caller: CallIdentity, model: str, knobs: LlmKnobs) -> QuotaKey:
-    """Return whom a call is counted for: its project and model, with `quotas_per` key also its key."""
+    """Return the key that a call is counted under: project and model, with `quotas_per` key also the caller's key."""
     owner = (("project", caller.project),)
     return (
         (*owner, ("user", caller.user), ("model", model)) if knobs.quotas_per == "key" else (*owner, ("model", model))

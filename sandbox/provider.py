@@ -1,4 +1,4 @@
-"""The questions that the server asks of every provider."""
+"""The interface that the server needs of every provider."""
 
 import hashlib
 import re
@@ -54,7 +54,7 @@ class Provider(Protocol):
 
     async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
         """
-        Read who calls and what it costs.
+        Read the caller and the cost of a call.
 
         Raises:
             ApiError: The caller is unknown; no quota is charged.
@@ -76,7 +76,7 @@ def bearer_token(request: web.Request) -> str | None:
 
 
 def key_of(request: web.Request) -> str | None:
-    """Return the key of a call, wherever its provider wants it."""
+    """Return the key of a call, in whichever header or parameter its provider expects it."""
     headers = request.headers
     return (
         headers.get("x-goog-api-key") or headers.get("x-api-key") or request.query.get("key") or bearer_token(request)

@@ -52,7 +52,7 @@ def make_app() -> web.Application:
 @asynccontextmanager
 async def serving(port: int) -> AsyncIterator[str]:
     """
-    Serve on 127.0.0.1 as long as the block lasts; gives the address.
+    Serve on 127.0.0.1 as long as the block lasts; yield the address.
 
     Raises:
         OSError: The port is taken.
@@ -158,7 +158,7 @@ async def _answer(
 
 
 async def _decide(request: web.Request, provider: Provider) -> Fate:
-    """Charge the call at the moment when all of it has arrived; that moment is the ledger's."""
+    """Charge the call when all of it has arrived; the ledger has the same moment."""
     state, call = request.app[STATE], request[CALL]
     if key_of(request) in state.revoked_keys:
         call.accepted, call.cause = False, "revoked_key"

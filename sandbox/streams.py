@@ -16,7 +16,7 @@ async def send(
     pause_milliseconds: float,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send the pieces; a call whose answer is to be hidden by a 503 gets an unsent answer instead."""
+    """Send the pieces. If a 503 is to hide the answer, return an empty response that is not sent yet."""
     if request[FATE].answers_503_after:
         return web.Response()
     response = web.StreamResponse(headers={**(headers or {}), "Content-Type": content_type})

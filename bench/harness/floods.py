@@ -1,4 +1,4 @@
-"""Backlogs that stand in somebody's way."""
+"""Backlogs that other jobs have to compete with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`queueops.alert`: tells one route of one alert, or of many users' at once, in the form that the receiver wants."""
+"""`queueops.alert`: sends one alert, or one digest of many users' alerts, to one route in its receiver's form."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ async def _send(told: Told, message_id: str) -> None:
 
 def _compose(delivery: AlertPayload) -> Told | None:
     """
-    Write the message from the alert as it is now; None: nobody wants it any more.
+    Write the message from the alert's present state; None: the message is not wanted any more.
 
     Raises:
-        ProviderError: The route is paused, or no key opens its secret.
+        ProviderError: The route is paused, or no key decrypts its secret.
     """
     from ratelimits.models import AlertRoute, QuotaAlert
 
@@ -161,7 +161,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
 
 
 def _besides(alert: Any, others: list[Any]) -> str:
-    """Name the other alerts of the message, in a subject's words."""
+    """Return the words for the message's subject that name its other alerts."""
     projects = sorted({name for one in others for name in one.projects} - alert.projects)
     if projects:
         more = f" and {len(projects) - MAX_PROJECTS} more" if len(projects) > MAX_PROJECTS else ""
@@ -201,7 +201,7 @@ def _sum_up(digest: Digest, event: str) -> tuple[str, list[str], dict[str, Any]]
 
 
 def _is_open(digest: Digest | None) -> bool:
-    """Whether an alert of the group is open: all of them are one incident."""
+    """Whether any alert of the digest's group is open: the whole group is one incident."""
     from ratelimits.models import QuotaAlert
 
     if digest is None:

@@ -26,8 +26,8 @@ class Told:
         secret: The key that signs a webhook's messages; for Slack and Teams the URL, for PagerDuty the integration key.
         about: A key that is the same in each message about one alert.
         is_acknowledged: The message says only that somebody looks after the alert.
-        link: Where to look; None: this installation does not know its address.
-        content: As webhooks have it.
+        link: The page to look at; None: the installation's public URL is not set.
+        content: The message as webhooks receive it, JSON-able.
     """
 
     channel: str
@@ -54,7 +54,7 @@ def native_form(told: Told, message_id: str, *, pagerduty_url: str) -> NativeFor
     Return the request for the route's service.
 
     Args:
-        message_id: Of this message, the same when it is repeated.
+        message_id: The message's id, which stays the same when the message is repeated.
     """
     match told.channel:
         case "slack":
@@ -109,7 +109,7 @@ def _lines(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _pagerduty(told: Told, message_id: str) -> dict[str, Any]:
-    """One incident an alert, which follows its life by one key. A test is an incident of its own."""
+    """Compose an event: all events of one alert share a key, and so one incident. A test is an incident of its own."""
     about = message_id if told.about == "test" else told.about
     event = {
         "routing_key": told.secret,

@@ -1,7 +1,7 @@
 """
 The batch form of a kind's jobs, as their handler declares it, and the provider's batch API that carries it out.
 
-An API is spoken from the batch lane's own event loop. Whatever it raises is a ProviderError.
+The batch lane calls an API on its own event loop. Every error that an API raises is a ProviderError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queueops.tenancy.secrets.credentials import OpenCredential
 
 Ending = Literal["completed", "expired", "cancelled", "failed"]
-CLOCK_IS_WRONG = timedelta(hours=1)  # ours against a provider's, at most
+CLOCK_IS_WRONG = timedelta(hours=1)  # the most by which our clock and a provider's may differ
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -43,7 +43,7 @@ class Intent:
 
     Attributes:
         id: QueueOps's own id, given to the provider so that the batch can be looked for.
-        lines: Each as the API's own JSON text.
+        lines: The JSON text of each line, in the API's own form.
     """
 
     id: UUID
@@ -59,15 +59,15 @@ class Remote:
     A batch as its provider describes it.
 
     Attributes:
-        state: In the provider's word.
+        state: In the provider's own word.
         ending: None: it has not ended.
-        intent: QueueOps's id of it; None: the provider tells none.
-        made_at: When it was made; None: the provider does not tell.
-        lines: How many it has; 0: the provider does not tell.
+        intent: QueueOps's id of the batch; None: the provider does not state it.
+        made_at: When the batch was created; None: the provider does not state it.
+        lines: How many lines the batch has; 0: the provider does not state it.
         done: Lines worked through, those that failed included.
-        files: What it keeps, by role: `input`, `output`, `errors`.
-        error: Why it was refused as a whole.
-        is_full: It was refused because too much is enqueued there: later it may be taken.
+        files: Ids of the files that the provider keeps, by role: `input`, `output`, `errors`.
+        error: Why the provider refused the whole batch.
+        is_full: The batch was refused because too much is enqueued at the provider: later it may be accepted.
         bad_lines: The lines that the error concerns, counted from 0; empty: none or all.
     """
 
@@ -98,9 +98,9 @@ class LineResult:
     One result.
 
     Attributes:
-        custom_id: The id that the line was sent with; empty: the provider does not return it, and the place tells.
+        custom_id: The id that the line was sent with; empty: the provider does not return it; see `place`.
         status: An HTTP status; 0: the line was not carried out, because its batch ended before.
-        body: The provider's answer or error, as to a call of its own.
+        body: The provider's answer or error, as a live call would get it.
     """
 
     custom_id: str
@@ -110,7 +110,7 @@ class LineResult:
 
 
 class Send(Protocol):
-    """One call to a provider by the outbound policy; a status that is no success is a ProviderError."""
+    """Makes one call under the outbound policy; raises ProviderError for a status that is no success."""
 
     async def __call__(
         self,
@@ -128,9 +128,9 @@ class BatchApi(Protocol):
     One provider's batch API.
 
     Attributes:
-        most_lines, most_bytes: Of one batch.
-        appears_seconds: After so long, a batch that was made is in its list.
-        names_batches: Its list has QueueOps's id. Where it has not, only the results do.
+        most_lines, most_bytes: What one batch may have.
+        appears_seconds: How long it may take until a created batch is in the provider's list.
+        names_batches: Whether the list shows QueueOps's id of each batch. If not, only the results show it.
     """
 
     most_lines: int
@@ -145,22 +145,22 @@ class BatchApi(Protocol):
         ...
 
     async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
-        """Make the batch from the files that `prepare` returned; once for an intent, unless the list lacks it."""
+        """Create the batch from the files that `prepare` returned; again only if the list lacks the intent's batch."""
         ...
 
     def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
-        """Yield the batches made since then, and maybe older ones."""
+        """Yield the batches created after `since`, and maybe older ones."""
         ...
 
     async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
-        """Give each line's custom id to `take`; False: the provider does not tell while it works on them."""
+        """Give each line's custom id to `take`; False: the provider does not show them while it works."""
         ...
 
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote: ...
     async def fetch(
         self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
     ) -> None:
-        """Give each result to `take`, as they come in; None for one that cannot be read."""
+        """Give each result to `take` as it comes in; None for a result that cannot be read."""
         ...
 
     async def cancel(self, send: Send, access: Access, remote_id: str) -> None: ...
@@ -168,16 +168,16 @@ class BatchApi(Protocol):
         self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
     ) -> None:
         """
-        Delete all that the provider keeps of it; it is no error if something is gone already.
+        Delete all that the provider keeps of the batch; parts that are already deleted are no error.
 
         Args:
-            lost: The id of the intent, where uploads of it were not answered: files that they left are deleted, too.
+            lost: The id of the intent, if one of its uploads got no answer: files that it left are deleted, too.
         """
         ...
 
 
 def refused(payload: Any, status: int, body: Any, secrets: tuple[str, ...]) -> Exception:
-    """Return the error of an unsuccessful answer by its status, for kinds that do not say it better."""
+    """Return the error of an unsuccessful answer by its status alone, for kinds without a `refuse` of their own."""
     excerpt = one_line(json.dumps(storable(body, secrets)))
     return ProviderError(status, f"answered {status}: {excerpt}", code=f"http_{status}", outcome="answered")
 
@@ -186,15 +186,15 @@ def refused(payload: Any, status: int, body: Any, secrets: tuple[str, ...]) -> E
 class BatchForm:
     """
     Attributes:
-        apis: By the name that a ProviderBatch keeps; renamed, its open batches would not be found.
-        api_of: (payload, its credential's own address or empty) -> the name of the API that it goes by; empty: none, it
-            goes live.
+        apis: By the name that a ProviderBatch stores. If one were renamed, its open batches would not be found.
+        api_of: (payload, its credential's own address or empty) -> the name of the API to use; empty: none, so the
+            job goes live.
         compose: (payload, credential) -> the body of its line.
-        as_written: (payload, its JSON as the producer wrote it) -> the body of its line in the producer's own words,
-            where it is to be sent so; None: `compose` says it.
-        read: (payload, body, secrets) -> its result, of an answer that is a success; raises ProviderError.
-        refuse: (payload, status, body, secrets) -> the error of an answer that is no success.
-        key_of: (service, credential) -> the key; raises ProviderError where the credential does not fit.
+        as_written: (payload, its JSON as the producer wrote it) -> the body of its line with the producer's own text.
+            None: `compose` makes the body.
+        read: (payload, body, secrets) -> the result of a successful answer; raises ProviderError.
+        refuse: (payload, status, body, secrets) -> the error of an unsuccessful answer.
+        key_of: (service, credential) -> the key; raises ProviderError if the credential does not fit.
     """
 
     apis: Mapping[str, BatchApi]
@@ -210,7 +210,7 @@ def custom_id_of(batch_id: UUID, line: int, job_id: UUID) -> str:
     """
     Return a line's custom id, of at most 64 letters, digits and -, which every provider takes.
 
-    It names the job, so that after a restore of the database to an earlier moment the line's job is known.
+    The id contains the job's id: after a restore of the database to an earlier moment, the line's job is still known.
     """
     return f"{batch_id.hex}-{line}-{_short(job_id.int)}"
 
@@ -247,7 +247,7 @@ def _short(number: int) -> str:
 
 
 class _Seen(Exception):
-    """Ends reading: what was read is enough."""
+    """Raised inside a callback to end reading early: what was read is enough."""
 
 
 async def first_custom_id(api: BatchApi, send: Send, access: Access, remote: Remote) -> str:
@@ -265,7 +265,7 @@ async def first_custom_id(api: BatchApi, send: Send, access: Access, remote: Rem
 
 
 async def custom_ids(api: BatchApi, send: Send, access: Access, remote: Remote) -> list[str] | None:
-    """Return the custom ids of a batch's lines; empty: not QueueOps's; None: the provider does not tell yet."""
+    """Return the custom ids of a batch's lines; empty: not QueueOps's; None: not shown yet."""
     found: list[str] = []
 
     def note(custom_id: str) -> None:
@@ -290,20 +290,20 @@ async def find_batch(
     api: BatchApi, send: Send, access: Access, intent: Intent, *, known: frozenset[str]
 ) -> Remote | None:
     """
-    Look for a batch that was made of this intent.
+    Look for the provider's batch that was created for this intent.
 
-    Where the provider does not tell QueueOps's id, the batch is one that has as many lines, was made since, and belongs
-    to no other intent. If it has ended, the ids of its results must fit. A batch that still works is taken for the
-    intent's where it is the only one: to make another would pay twice. Its results tell in the end.
+    If the list does not show QueueOps's id, a candidate has as many lines, was created since, and belongs to no other
+    intent. If it has ended, its first result must have the intent's id. A single candidate that still works is taken
+    for the intent's: to create another would pay twice. Its results prove it in the end.
 
     Args:
-        known: Ids of batches that belong to others.
+        known: The provider's ids of batches that belong to other intents.
 
     Raises:
-        ProviderError: Several batches may be it, and it is not known yet which one.
+        ProviderError: Several batches still work that may be the intent's, so it is not known yet which one is.
     """
     working: list[Remote] = []
-    # A batch that is found by its name may be looked for in as wide a span as clocks may be wrong.
+    # A batch that is found by its id cannot be mistaken, so the search begins as early as clocks may differ.
     since = intent.created_at - (CLOCK_IS_WRONG if api.names_batches else timedelta())
     async for remote in api.listed(send, access, since=since):
         if api.names_batches:

@@ -82,14 +82,14 @@ async def run_task(job: RunningJob[DjangoTask]) -> Done:
 
 @on_close
 async def close() -> None:
-    """Let go of the threads of synchronous tasks."""
+    """Shut down the thread pool of synchronous tasks, without waiting for its threads."""
     pool = _threads.pop(asyncio.get_running_loop(), None)
     if pool is not None:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _pool() -> ThreadPoolExecutor:
-    # As many as jobs: asyncio's own pool has a handful, and a slow task would stand in the others' way.
+    # As many threads as slots: asyncio's own pool has only a few, and slow tasks would block the others.
     loop = asyncio.get_running_loop()
     if loop not in _threads:
         _threads[loop] = ThreadPoolExecutor(settings.QUEUEOPS.executor_slots, thread_name_prefix="task")
@@ -148,7 +148,7 @@ def _succeeded(result: TaskResult[Any], value: Any) -> Done:
 
 
 def _failed(result: TaskResult[Any], error: Exception) -> ProviderError:
-    """Tell the receivers of task_finished, and describe the failure with its class; raise it from the exception."""
+    """Send `task_finished`, and return an error that names the exception's class; raise it from the exception."""
     path = f"{type(error).__module__}.{type(error).__qualname__}"
     result.errors.append(TaskError(exception_class_path=path, traceback="".join(format_exception(error))))
     _end(result, TaskResultStatus.FAILED)

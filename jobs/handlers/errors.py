@@ -18,7 +18,7 @@ SHOULD_RETRY = "should_retry"
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 
 Used = tuple["int | None", "Usage | None"]
-"""A call's cost and usage, as `Done` has them. None: nobody has told."""
+"""A call's cost and usage, as `Done` has them. None: the provider did not state it."""
 
 UNTOLD: Used = (None, None)
 
@@ -27,7 +27,7 @@ class ProviderError(Exception):
     """
     One failed attempt. Whether it is retried follows from `status` and `outcome`.
 
-    Nothing secret may be put in it: all of it is stored with the job and shown to operators.
+    No argument may hold a secret: all of them are stored with the job and shown to operators.
 
     Args:
         status: The provider's HTTP status; None when it gave none.
@@ -39,11 +39,11 @@ class ProviderError(Exception):
             allowed); repeating cannot help. `answered`: the provider gave `status`.
             `unknown`: sent, but no complete answer came; the effect may have been applied.
         details: JSON-able facts for the dead letter.
-        push_back: The quota that the provider said was exceeded; with a status of 429 and none given, it is read from
-            the answer. The job is given back without spending an attempt, and the quota's counters cool down.
-        repeat: Whether another attempt may help, where the handler knows better than `status` and `outcome` say. The
-            error then concerns no quota, and the retry policy alone says when.
-        used: What an answered call cost, which is paid for all the same.
+        push_back: The quota that the provider says was exceeded. If None, it is read from the answer, where the status
+            may mean a quota. The job is given back without spending an attempt, and the quota's counters cool down.
+        repeat: Whether another attempt may help, if the handler knows better than `status` and `outcome` say. The
+            error then concerns no quota, and only the retry policy says when.
+        used: The cost and usage of a call that was answered: it is paid for although the attempt failed.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
 
 
 def asks_again(response: OutboundResponse) -> dict[str, Any]:
-    """Return the details of a failure whose answer itself asks for another call, whatever its status."""
+    """Return the details of a failure: `should_retry` if the answer's headers ask for a retry, whatever its status."""
     told = response.headers.get("x-should-retry", "").strip().lower()
     return {SHOULD_RETRY: True} if told == "true" else {}
 
 
 def retry_after_of(response: OutboundResponse, push_back: PushBack | None = None) -> float | None:
-    """Return the seconds that a provider asked us to wait; for a refused quota, wherever the answer says so."""
+    """Return the seconds that a provider asked us to wait; for a refused quota, from any part of the answer."""
     if push_back is not None:
         return push_back.retry_after
     return told_delay(response.headers)

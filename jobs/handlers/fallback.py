@@ -1,4 +1,4 @@
-"""Other ways to do a job's work, in order, and the conditions under which it goes on with one of them. Pure."""
+"""Fallbacks: the other ways to do a job's work, in order, and the conditions to switch to each of them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CREDIT_GONE = "credit_gone"  # the code of the failure: the provider wants to be
 @dataclass(frozen=True, slots=True)
 class Fallback:
     """
-    One other way.
+    One fallback: another way to do a job's work.
 
     Attributes:
         payload: The job's new payload; its service, model, credential and cost follow from it.
@@ -29,12 +29,12 @@ class Fallback:
 
 
 def next_way(ways: Sequence[Fallback], step: int, condition: Condition) -> int | None:
-    """Return the step, counted from 1, that a job at `step` goes on with; None: no way is for that condition."""
+    """Return the next step, counted from 1, of a job at `step`; None: no later fallback has that condition."""
     later = (number for number, way in enumerate(ways, 1) if number > step and condition in way.when)
     return next(later, None)
 
 
 def after_wait(ways: Sequence[Fallback], step: int) -> float | None:
-    """Return after how many seconds' wait for a limit a job at `step` goes on elsewhere; None: it waits."""
+    """Return how many seconds a job at `step` waits for a limit before it switches; None: it has no such fallback."""
     following = next_way(ways, step, "rate_limited")
     return None if following is None else ways[following - 1].after_seconds

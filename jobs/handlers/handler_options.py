@@ -1,4 +1,4 @@
-"""The rules for the options of `@handler`: a wrong option stops the start, and is named with its rule."""
+"""The rules for the options of `@handler`: a wrong option keeps the process from starting; the error names the rule."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Coalesce:
     """
     Waiting jobs of one key leave as one call: one unit of quota, one slot, one cost.
 
-    The call's use is told with one of its jobs, or divided among them: tokens are added up.
+    The handler reports the call's usage with one of its jobs, or divides it among them: the tokens are added up.
 
     Attributes:
-        key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
-            The kind, the project, the user and the credential are part of it anyway. None: the job leaves alone.
-        max_items: Jobs of one call.
-        max_bytes: Of their payloads together.
-        counts_each: The call takes the tokens of each job, and limits of tokens are asked for each. False: its cost is
-            one job's, however many leave with it.
+        key: A function of the payload: everything that must be equal for one call, such as the spreadsheet and its
+            options. The kind, project, user and credential must be equal anyway. None: the job leaves alone.
+        max_items: How many jobs one call takes at most.
+        max_bytes: How many bytes the payloads of one call have at most.
+        counts_each: Whether the call costs the tokens of each of its jobs, so that token limits must admit them all.
+            False: it costs as much as one job, however many leave with it.
     """
 
     key: Callable[[Any], str | None]
@@ -168,7 +168,7 @@ def _check_batch(handler: Handler, must: Callable[..., None]) -> None:
     for option in ("credential", "model"):
         given = getattr(handler, option)
         must(option, given, "a function of the payload: batches are of one credential and model", hold=callable(given))
-    # A line whose batch is lost goes again.
+    # If a provider batch is lost, its lines are sent again.
     is_repeatable = handler.sends_effect_key or handler.idempotent is not False
     must("idempotent", handler.idempotent, "True, or a function of the payload, with a batch form", hold=is_repeatable)
     must("coalesce", handler.coalesce, "None with a batch form", hold=handler.coalesce is None)
@@ -181,7 +181,7 @@ def _takes_one(function: object) -> bool:
         inspect.signature(function).bind(None)
     except TypeError:
         return False
-    except ValueError:  # a built-in, which says nothing of its arguments
+    except ValueError:  # a built-in function without a readable signature
         return True
     return True
 

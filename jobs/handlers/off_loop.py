@@ -1,4 +1,4 @@
-"""Work on foreign text that takes time, kept off the loop that every project's jobs share."""
+"""Runs slow work on providers' texts in a thread, off the event loop that the jobs of every project share."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import TypeVar
 
 R = TypeVar("R")
 
-SMALL_BYTES = 100_000  # takes milliseconds; a thread would cost more than it spares
+SMALL_BYTES = 100_000  # work on so few bytes takes milliseconds; a thread would cost more time than it saves
 
-# One thread: several would take the interpreter from the loop in turns. It starts with its first work, after the fork.
+# One thread only: several together would keep the interpreter from the loop. It starts at first use, after the fork.
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="off-loop")
 
 
 async def off_loop(work: Callable[..., R], *arguments: object, size: int) -> R:
     """
-    Return what `work` makes of its arguments, done in a thread where their size in bytes is more than SMALL_BYTES.
+    Return what `work` returns for its arguments; run it in a thread if `size`, in bytes, is more than SMALL_BYTES.
 
-    The size is its budget: a thread cannot be stopped, so whoever calls bounds what it hands over, and what is done
-    with it must be linear.
+    A thread cannot be stopped, so callers must bound the size of the arguments, and `work` must take time linear in it.
     """
     if size <= SMALL_BYTES:
         return work(*arguments)

@@ -1,4 +1,4 @@
-"""Which quota a refusal speaks of, for the calls of every handler: by the host asked, else by the answer's form."""
+"""Reads which quota a refusal names, for every handler: by the host that was called, else by the answer's form."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BY_DOMAIN: dict[str, ParseRefusal] = {
 
 def parse_refusal(status: int, headers: Mapping[str, str], body: bytes, host: str = "") -> PushBack | None:
     """
-    Read a refusal of any HTTP API: a body as Google's or OpenAI's, `RateLimit` and `x-ratelimit-*` headers,
-    `Retry-After`; empty where it says nothing.
+    Read a refusal of any HTTP API from a body in Google's or OpenAI's form, from the headers `RateLimit` and
+    `x-ratelimit-*`, and from `Retry-After`. The result is empty if the answer names no quota.
 
     Args:
-        host: Who was asked, where that is known; a gateway answers in forms of others.
+        host: The host that was called, if known; a gateway may answer in another provider's form.
 
     Returns:
-        None where it refuses for no quota, see `is_of_a_quota`, and for a 429 that says the credit is gone.
+        None if the refusal concerns no quota, see `is_of_a_quota`, or if a 429 says that the credit is used up.
     """
     of_host = BY_DOMAIN.get(".".join(host.lower().rsplit(".", 2)[-2:]))
     if of_host:

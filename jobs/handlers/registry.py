@@ -71,10 +71,10 @@ class Done:
 
     Attributes:
         result: JSON-able; kept with the job.
-        cost: The units or tokens really used, where the estimate was only that.
-        known_cost: The part of `cost` that had been taken for known, such as input tokens: the limits learn from it how
+        cost: The units or tokens really used, if the estimate may be wrong.
+        known_cost: The real amount of what `Cost.known` estimated, such as input tokens. The limits learn from it how
             wrong such estimates are.
-        usage: The real use by unit; where no cost is given, its tokens are the cost.
+        usage: The real use by unit. If `cost` is None, the tokens of `usage` are the cost.
     """
 
     result: Any = None
@@ -88,7 +88,7 @@ class Continue:
     """
     A handler's answer when its job takes more calls: the job is given back, and no attempt is spent.
 
-    Claimed again, it passes the limits again and finds `partial` in `job.partial`.
+    At its next claim the job passes the limits again, and its handler finds `partial` in `job.partial`.
 
     Attributes:
         partial: JSON-able; stored with the job in place of its result.
@@ -108,14 +108,14 @@ class Cost:
 
     Attributes:
         known: The known part, such as input tokens: never guessed lower.
-        unknown: The guess at the rest, such as output tokens: learned from earlier calls where there are some.
-        units: Its amounts by unit, where limits count more than one figure: `{"input_tokens": 900, "output_tokens":
-            400}`. Output tokens are the most there can be: learned from earlier calls where there are some.
-        is_bound: `unknown`, and the output of `units`, are the most there can be. False: figures learned from earlier
-            calls may be higher.
-        told_output: The most output tokens that the call tells its provider to bring; None: it tells none.
-        calls: How many such calls the job takes, one after the other, as it says with Continue. The other figures are
-            those of the largest call; `units` may have the input tokens of all calls as `input_of_calls`.
+        unknown: The guess at the rest, such as output tokens. A figure learned from earlier calls, if any, replaces it.
+        units: The call's amounts by unit, for limits that count more than one figure: `{"input_tokens": 900,
+            "output_tokens": 400}`. A figure learned from earlier calls, if any, replaces the output tokens.
+        is_bound: Whether `unknown` and the output tokens of `units` are the most that the call can use. If False,
+            figures learned from earlier calls may be higher.
+        told_output: The maximum of output tokens that the request states to its provider; None: it states none.
+        calls: How many calls the job makes, one after the other: each but the last ends with Continue. The other
+            figures are those of the largest call; `units` may have the input tokens of all calls as `input_of_calls`.
     """
 
     known: int
@@ -128,10 +128,10 @@ class Cost:
 
 class Poison(Exception):
     """
-    Raised by a coalescing handler: nothing was applied because of some of its jobs; the others are to be sent again.
+    Raised by a coalescing handler: some jobs made the call fail, nothing was applied, and the other jobs go again.
 
     Args:
-        errors: What each of those fails with, by its place in the sequence; at least one.
+        errors: The error of each job that made the call fail, by the job's place in the sequence; at least one.
     """
 
     def __init__(self, errors: Mapping[int, ProviderError]) -> None:
@@ -140,17 +140,18 @@ class Poison(Exception):
 
 
 class Bisect(Exception):
-    """Raised by a coalescing handler: nothing was applied, and nobody knows because of which of its jobs."""
+    """Raised by a coalescing handler: the call failed, nothing was applied, and the job at fault is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedBatch:
     """
-    A batch, as its callback is told of it.
+    A batch, as its callback job receives it.
 
     Attributes:
-        counts: Its items by state when the callback was let go; a requeued item counts once, as its latest job.
-        verdict: How it ended, in the word that every page shows; None: it has not ended.
+        counts: The batch's items by state when the callback was released; a requeued item counts once, as its latest
+            job.
+        verdict: How the batch ended, in the word that every page shows; None: it has not ended.
     """
 
     batch: UUID
@@ -159,7 +160,7 @@ class EndedBatch:
 
     @classmethod
     def read(cls, text: str | None) -> EndedBatch | None:
-        """Read the column of its job, which is JSON text."""
+        """Read the JSON text of the callback job's column."""
         if text is None:
             return None
         told = json.loads(text)
@@ -178,7 +179,7 @@ _ONE_EVENT = threading.Lock()
 
 @dataclass(slots=True)
 class RunningJob(Generic[P]):
-    """A job in its handler's hands."""
+    """A running job, as its handler receives it."""
 
     id: UUID
     payload: P
@@ -189,12 +190,12 @@ class RunningJob(Generic[P]):
     report: Callable[[int, str], None] = field(repr=False)
     cost: int = 1  # as estimated when it was submitted
     credential: OpenCredential | None = field(default=None, repr=False)
-    partial: Any = None  # of the last Continue
-    fallback_step: int = 0  # the other way that it goes; its payload is that way's already
+    partial: Any = None  # what the last Continue stored
+    fallback_step: int = 0  # number of the fallback in use; 0: none. `payload` is the fallback's
     fallback_reason: str = ""
     payload_text: str = field(
         default="", repr=False
-    )  # as its producer wrote it: JSON, the first way's; empty: not known
+    )  # the JSON that the producer wrote, before any fallback; empty: not known
     ended_batch: EndedBatch | None = None  # for a job that a batch names in on_finish
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
     end: Callable[[Any], None] = field(default=lambda result: None, repr=False)
@@ -202,25 +203,25 @@ class RunningJob(Generic[P]):
 
     @property
     def cancelled(self) -> threading.Event:
-        """Set when nobody wants the job any more or its time is over. Made when first asked for: few handlers do."""
+        """Set when this run must stop: cancelled, timed out or taken over. Created at first use: few handlers do."""
         if self._cancelled is None:
-            with _ONE_EVENT:  # a handler's thread and the loop's may ask at once
+            with _ONE_EVENT:  # the handler's thread and the loop's thread may create it at once
                 if self._cancelled is None:
                     self._cancelled = threading.Event()
         return self._cancelled
 
     def log(self, text: str, level: str = "INFO") -> None:
         """
-        Keep a line with this attempt: it stands on the job's page and with its dead letter, for people alone.
+        Store a line with this attempt, for people to read on the job's page and with its dead letter.
 
-        Lines of the handler's own loggers stand there, too, if the installation's log level lets them through. The
+        Lines of the handler's own loggers are stored, too, if the installation's log level lets them through. The
         first 10 and the last 40 lines of an attempt are kept, 300 characters of each, secrets masked.
         """
         self.say(level, str(text))
 
     def progress(self, percent: int, message: str = "") -> None:
         """
-        Report progress; cheap, and may be called often: only the latest report of about a second is stored.
+        Report progress. It may be called often: only the latest report of about a second is stored.
 
         Args:
             percent: 0 to 100; values outside are clipped.
@@ -230,13 +231,13 @@ class RunningJob(Generic[P]):
 
     def complete(self, result: Any = None) -> None:
         """
-        Complete the job in the caller's transaction of the default database, as its last statement.
+        Complete the job in the caller's transaction of the default database, as the transaction's last statement.
 
-        The job has ended exactly when that commits. This is for a handler in a thread, which then returns `Done` as
-        ever.
+        The job ends exactly when that transaction commits. This is for a handler in a thread, which then returns `Done`
+        as usual.
 
         Raises:
-            NotOurs: Let it through, so that the transaction is rolled back.
+            NotOurs: This run no longer owns the job. Do not catch it, so that the transaction is rolled back.
         """
         self.end(result)
 
@@ -285,7 +286,7 @@ class Handler:
 
     @property
     def payload_fields(self) -> Collection[str]:
-        """The names of its payload's fields as producers write them, if one model has them all."""
+        """The payload's field names as producers write them; empty if the payload is not one pydantic model."""
         fields = getattr(self.schema._type, "model_fields", {})  # noqa: SLF001 - no public way
         return [field.alias or name for name, field in fields.items()]
 
@@ -341,41 +342,42 @@ def handler(
 
     Args:
         kind: Stored in rows, so rename it only by keeping the old name among `aliases`. Lower-case words with dots.
-        service: The external API it calls, at most 64 characters, or a function of the payload; limits go by it, and
-            the outage breaker too.
+        service: The name of the external API that it calls, at most 64 characters, or a function of the payload. Limits
+            and the outage breaker are kept by service.
         payload: A pydantic model or any type pydantic can validate; checked when a job is submitted and when it runs.
         idempotent: Whether repeating the call does no harm; may depend on the payload. Only such work is repeated
             when its outcome is unknown.
         sends_effect_key: The handler sends `job.effect_key` and the provider ignores repetitions of it.
-        timeout: Of one attempt; a number means seconds.
+        timeout: How long one attempt may take; a number means seconds.
         retry: Name of the RetryPolicy; a job may name another.
         cost: Estimated units or tokens of a call, or a function of the payload.
-        credential: Names the Credential that a payload's call shows, or None; the handler finds it opened in
-            `job.credential`.
-        credential_faults: The fields of a payload that keep it from going with a credential that its project may use,
-            and why. Without it the credential must be of the payload's service.
-        only_in: Names the one project whose jobs may have a payload; without it, those of every project.
-        model: Names the model that a payload's call goes to, where the provider counts models apart.
-        target: The URL that a payload's call goes to, where the service has several addresses: the outage breaker tells
-            them apart by scheme, host and port, and their paths. Without it they are told apart by the credential's
-            own address, where it has one, and by the model.
-        coalesce: Waiting jobs leave together. The function, which must be async, then takes a sequence of running
+        credential: A function of the payload: the name of the Credential that its call uses, or None. The handler finds
+            the decrypted credential in `job.credential`.
+        credential_faults: A function of a payload and a credential: why the two do not fit together, by field of the
+            payload. Without it the credential must be of the payload's service.
+        only_in: A function of the payload: the only project whose jobs may have it. Without it any project's may.
+        model: A function of the payload: the model that its call goes to, if the provider counts models apart.
+        target: A function of the payload: the URL of its call, if the service has several addresses. The outage breaker
+            tells them apart by scheme, host and port, and their paths. Without `target` it uses the credential's own
+            address, if there is one, and the model.
+        coalesce: How waiting jobs share one call. The function, which must be async, then takes a sequence of running
             jobs and returns one Done or exception for each; see also Poison and Bisect.
-        user_turns: The users of a project take turns, also where no limit counts them.
-        internal: Only the platform itself submits such jobs; those of producers are refused.
-        calls_out: It calls a service whose silence is an outage. False: its failures and timeouts are its own.
-        searchable: Fields of the payload that its jobs are found by, such as `("order_id", "customer.email")`: the
-            value becomes a tag, `order_id=A-17`. Texts and numbers; others are left out.
+        user_turns: Whether the users of a project take turns even if no limit counts them.
+        internal: Whether only QueueOps itself submits such jobs; those of producers are refused.
+        calls_out: Whether the handler calls a service, so that missing answers mean an outage of the service. False:
+            failures and timeouts are the handler's own.
+        searchable: Fields of the payload by which its jobs can be found, such as `("order_id", "customer.email")`. Each
+            value becomes a tag, `order_id=A-17`, if it is a text or a number; other values are left out.
         shown_first: Optional fields of the payload that the admin's form of a new job shows beside the required ones;
             the others are folded.
-        batch: How its jobs go by a batch API of the provider, where their deadline allows it. The kind must name a
-            credential and a model, be repeatable and leave alone.
-        most: The most that one call of a payload can use, never less: what budgets hold for it. Output None: as much as
-            its model can bring. Without it, where its provider bills, a job waits under a budget, or fails.
-        fallback: The other ways that a payload names to do its work, in order: see jobs/handlers/fallback.py.
+        batch: How jobs are sent by the provider's batch API, if their deadline allows it. The kind must also have
+            `credential` and `model`, be idempotent or send its effect key, and not have `coalesce`.
+        most: A function of the payload: the most that one call can use, which budgets reserve. Output None: as much as
+            the model can bring. Without `most`, a job that its provider bills waits under a budget, or fails.
+        fallback: A function of the payload: its fallbacks, in order; see jobs/handlers/fallback.py.
 
     Raises:
-        ImproperlyConfigured: The kind is taken, or an option is not what it has to be; see handler_options.py.
+        ImproperlyConfigured: The kind already has a handler, or an option breaks its rule; see handler_options.py.
     """
 
     def register(function: F) -> F:
@@ -439,7 +441,7 @@ def served_names() -> dict[str, str]:
 
 
 def same_names() -> list[tuple[str, str]]:
-    """Each kind or former name with each other name of the same handler, for records of kinds that outlive them."""
+    """All pairs of different names of one handler, so that records with a kind's former name are still found."""
     groups: dict[str, list[str]] = {}
     for name, kind in served_names().items():
         groups.setdefault(kind, []).append(name)
@@ -464,7 +466,7 @@ async def close_handlers() -> None:
 
 
 def load_handlers() -> None:
-    """Import `<app>.handlers` of every installed app, with its modules where it is a package, and our own."""
+    """Import QueueOps's own handlers, and `<app>.handlers` of every installed app with all its modules."""
     for module in OWN_HANDLERS:
         importlib.import_module(f"jobs.handlers.{module}")
     for config in apps.get_app_configs():

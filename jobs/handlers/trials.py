@@ -1,4 +1,4 @@
-"""Trying a credential: a call that costs nothing and that its provider refuses if it does not know the key."""
+"""Tries a credential with a call that costs nothing and that the provider refuses if the key is unknown."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 def try_credential(credential: OpenCredential) -> bool:
     """
-    Ask the provider whether it takes a credential; in a thread without a running loop.
+    Ask the provider whether it accepts a credential. Call this in a thread without a running event loop.
 
     Returns:
-        False where nobody knows how to ask, as of services of an app's own handlers.
+        False if there is no known way to ask, as for the services of an app's own handlers.
 
     Raises:
-        ProviderError: It is refused, cannot be used, or nobody answered.
+        ProviderError: The credential is refused or cannot be used, or the provider did not answer.
     """
 
     async def trial() -> bool:
@@ -47,7 +47,7 @@ def try_credential(credential: OpenCredential) -> bool:
 async def _try(credential: OpenCredential) -> bool:
     if credential.service == google_sheets.SERVICE:
         if "private_key" not in credential.secret:
-            return False  # a token as it is: only a call about a spreadsheet would show it
+            return False  # a stored access token: only a call about a spreadsheet could try it
         google_auth.forget_token(credential, scope=SCOPE)
         await google_auth.access_token(credential, scope=SCOPE)
         return True
@@ -73,7 +73,7 @@ async def _list_models(url: str, headers: dict[str, str]) -> None:
     except (OutboundRefused, OutboundFailed) as error:
         raise unanswered(error) from error
     said = error_in(error_document(answer)) if answer.status >= HTTPStatus.BAD_REQUEST else {}
-    # Gemini answers a key that it does not know with 400; a server that lists no models has taken it.
+    # Gemini answers 400 for an unknown key. Other failures pass: a server that lists no models did accept the key.
     if answer.status in REFUSED or "API_KEY_INVALID" in str(said.get("details", "")):
         raise ProviderError(
             answer.status, f"It was answered with {answer.status}.", code="credential_refused", outcome="answered"

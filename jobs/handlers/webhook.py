@@ -32,7 +32,7 @@ from queueops.tenancy.secrets.signing import open_signing_secret
 
 T = TypeVar("T")
 PAUSED = "receiver_paused"
-# A test is repeated only where a moment may mend it.
+# A test is repeated only after statuses that may pass within a moment.
 TEST_REPEATED = frozenset({408, 425, 429, *range(500, 600)})
 
 
@@ -45,7 +45,7 @@ class WebhookPayload(BaseModel, title="Delivery"):
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """A message and its address. `timestamp`: seconds since the epoch. `webhook`: the row it is for; None: an alert."""
+    """A message and its address. `timestamp`: seconds since the epoch. `webhook`: its row's id; None: for an alert."""
 
     id: str
     url: str
@@ -119,16 +119,16 @@ async def _deliver(delivery_id: UUID) -> Done:
 
 async def post_message(message: WebhookMessage) -> int:
     """
-    Post one signed message to an address that installations may reach; returns the receiver's 2xx.
+    Post one signed message to an address that the outbound policy allows; return the receiver's 2xx status.
 
     Raises:
-        ProviderError: It was refused, did not arrive, or was answered with anything else.
+        ProviderError: The address was refused, the message did not arrive, or the status is no 2xx.
     """
     return await post(message.url, headers=message.headers(), body=message.body)
 
 
 async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> int:
-    """Do what `post_message` does with what is signed already, or not at all."""
+    """Post as `post_message` does, but with the caller's own headers, which may be signed or not."""
     try:
         response = await shared_client().send(
             "POST",
@@ -160,12 +160,12 @@ async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> int:
         code="webhook_gone" if is_gone else "webhook_refused",
         retry_after=told_delay(response.headers),
         outcome="answered",
-        repeat=not is_gone,  # a 404 while it is deployed, a 401 while its secret changes: its owner mends it
+        repeat=not is_gone,  # a 404 during a deployment or a 401 during a change of secret will pass
     )
 
 
 def settle_at_once(error: ProviderError) -> None:
-    """Do not repeat a test that was refused: whoever tries a receiver is to see it now."""
+    """Do not repeat a test that was refused: the person who tests a receiver must see the refusal at once."""
     if error.status is not None and error.status not in TEST_REPEATED:
         error.repeat = False
 
@@ -175,7 +175,7 @@ def secret_of(row: Any) -> str:
     The secret that a webhook's or an alert route's messages are signed with.
 
     Raises:
-        ProviderError: No key opens it.
+        ProviderError: No key decrypts it.
     """
     try:
         return open_signing_secret(row)
@@ -184,13 +184,13 @@ def secret_of(row: Any) -> str:
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call what asks the database, in a thread."""
+    """Call a function that uses the database, in a thread."""
 
     def run() -> T:
         try:
             return function(*arguments)
         finally:
-            close_old_connections()  # or the thread would keep one, and fail with it once the server has restarted
+            close_old_connections()  # otherwise the thread keeps a connection that fails after the server restarts
 
     return await sync_to_async(run, thread_sensitive=False)()
 
@@ -198,7 +198,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 def refuse_paused(row: Receiver) -> None:
     """
     Raises:
-        ProviderError: The receiver is paused. Its message fails, so that it is among those that are sent again.
+        ProviderError: The receiver is paused. The message fails, so that it is among the messages to send again later.
     """
     if row.is_silent:
         told = "its receiver is paused: it accepted nothing for three days"
@@ -220,12 +220,12 @@ def _note_refused(message: WebhookMessage, error: ProviderError) -> None:
 
 def compose(delivery_id: UUID) -> WebhookMessage | None:
     """
-    Build the message of one delivery from what it tells of as it is now; None: nobody wants it any more.
+    Build the message of one delivery from the present state of its batch or jobs; None: the message is not wanted.
 
-    The jobs of one whose webhook was switched off meanwhile wait again, as those do of which no message was made yet.
+    If the webhook was switched off meanwhile, the delivery's jobs wait again, like jobs that are in no delivery yet.
 
     Raises:
-        ProviderError: Its receiver is paused.
+        ProviderError: The receiver is paused, or no key decrypts the signing secret.
     """
     from django.utils import timezone
 
@@ -275,9 +275,9 @@ def _of_batch(delivery: Any) -> dict[str, Any]:
 
 def _of_jobs(delivery: Any) -> dict[str, Any] | None:
     """
-    In the order in which they ended. None: all of them are deleted.
+    Return the jobs in the order in which they ended; None: all of them are deleted.
 
-    Neither payload, result nor error text is told: those are what links lead to, for who may see them.
+    Payload, result and error text are left out: the links lead to them, for readers who may see them.
     """
     from jobs.models import Job, Tag, WebhookJob
 

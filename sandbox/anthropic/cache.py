@@ -38,7 +38,7 @@ class Prompt:
 
 
 class PromptCache:
-    """The prefixes of each organization and model; beyond MAX_PREFIXES the one longest unused is forgotten."""
+    """The prefixes of each organization and model; beyond MAX_PREFIXES the least recently used one is dropped."""
 
     def __init__(self) -> None:
         self.clear()
@@ -59,7 +59,7 @@ class PromptCache:
         return read, prompt.prefixes[-1].tokens - read
 
     def keep(self, prompt: Prompt, *, project: str, model: str, until: float) -> None:
-        """Note a prompt that was answered; reading it renews it."""
+        """Store the prefixes of a prompt that was answered; a prefix that was read is renewed."""
         for prefix in prompt.prefixes:
             name = (project, model, prefix.digest)
             self._expires[name] = until

@@ -24,7 +24,7 @@ def check(body: Any) -> dict[str, Any]:
 
 def answer_of(body: dict[str, Any], knobs: AnthropicKnobs) -> tuple[CannedAnswer, Prompt]:
     """
-    Return what a request is answered with, and its prompt.
+    Return the answer to a request, and its prompt.
 
     Raises:
         ApiError: 400, when something is missing or wrong.

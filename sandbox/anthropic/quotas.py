@@ -1,4 +1,4 @@
-"""Requests, input tokens and output tokens per minute, and the headers that tell of them."""
+"""Quotas of requests, input tokens and output tokens per minute, and the headers that state them."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _ROUNDED_TO = 1_000
 def charges(
     caller: CallIdentity, model: str, tokens: CallTokens, knobs: AnthropicKnobs, *, max_tokens: int
 ) -> list[QuotaCost]:
-    """Count what is asked and what will, or may, be answered; what is read from the cache is free."""
+    """Return the cost of a call: its input, and the output that it will or may have; cached input is free."""
     rule, key, hidden = knobs.rule(), quota_key(caller, model, knobs), knobs.hidden_share
     found = []
     if knobs.requests_per_minute is not None:
@@ -33,7 +33,7 @@ def charges(
 
 
 def settle(costs: Sequence[QuotaCost], tokens: CallTokens, book: QuotaBook, *, at: float) -> None:
-    """Give back what was charged for an answer that might have been longer."""
+    """Give back the tokens that were charged in advance and that the answer did not need."""
     for cost in costs:
         if cost.quota.unit == "output_tokens" and cost.cost != tokens.output:
             book.settle(cost, tokens.output, at=at, now=clock.now())
@@ -41,7 +41,7 @@ def settle(costs: Sequence[QuotaCost], tokens: CallTokens, book: QuotaBook, *, a
 
 def ratelimit_headers(costs: Sequence[QuotaCost], book: QuotaBook, knobs: AnthropicKnobs) -> dict[str, str]:
     """
-    Describe the quotas as they are after this call; a reset is when all of a quota is back.
+    Describe the quotas as they are after this call; a reset is when all of a quota is free.
 
     `tokens` stands for whichever of the two quotas of tokens has less left.
     """

@@ -18,10 +18,10 @@ def project_of(request: web.Request) -> str:
 
 def start(request: web.Request, batch: ReceivedBatch, dialect: BatchDialect) -> None:
     """
-    Take a batch on.
+    Start a batch.
 
     Raises:
-        AnswerLost: It was made, and whoever made it is not told.
+        AnswerLost: The batch was made, but its caller gets no answer.
     """
     state = request.app[STATE]
     state.batches.start(batch, asyncio.create_task(run(batch, dialect, state)))
@@ -51,7 +51,7 @@ async def send_pieces(
     Send an answer with results, piece by piece; they are delivered once all of it was taken.
 
     Raises:
-        AnswerLost: The knobs cut the connection in the midst of them.
+        AnswerLost: The knobs cut the connection in the middle of the results.
     """
     fate = request[FATE]
     if fate.answers_503_after:

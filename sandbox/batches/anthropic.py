@@ -99,7 +99,7 @@ async def read(request: web.Request) -> web.Response:
 
 
 async def list_batches(request: web.Request) -> web.Response:
-    """List the newest first; `after_id` is the id to go on behind."""
+    """List the newest first; the list goes on behind the id `after_id`."""
     _fail_sometimes(request)
     limit = request.query.get("limit", "20")
     if not (limit.isdecimal() and 1 <= int(limit) <= 1000):  # noqa: PLR2004
@@ -161,7 +161,7 @@ def describe(batch: ReceivedBatch, request: web.Request) -> dict[str, Any]:
 
 
 class AnthropicLines:
-    """Each request is one of the Messages API; what is wrong with it is an error of its own."""
+    """Each request is one of the Messages API; its faults are an error of this request alone."""
 
     keeps_half_done = True
     can_fail = False
@@ -199,7 +199,7 @@ class AnthropicLines:
 
 async def _lines(requests: list[Any]) -> list[ReceivedLine]:
     """
-    Check what can be refused at once.
+    Check the requests for faults that refuse the whole batch at once.
 
     Raises:
         ApiError: 400; no batch is made.

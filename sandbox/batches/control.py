@@ -1,4 +1,4 @@
-"""The sandbox's account of batches: what was received, delivered, billed, and what nobody came for."""
+"""The sandbox's record of batches: lines received, delivered and billed, and results that were never fetched."""
 
 from collections import Counter
 from typing import Any

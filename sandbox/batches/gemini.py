@@ -50,7 +50,7 @@ def serves(request: web.Request) -> bool:
 
 
 async def arrive(request: web.Request, caller: CallIdentity, knobs: Knobs) -> Arrival:
-    """Take in the whole call; batches have a quota of their own, which is looked at later."""
+    """Take in the whole call; batches have a quota of their own, which is checked later."""
     is_upload = request.path.startswith("/upload/")
     most = knobs.gemini.batch_file_bytes if is_upload else knobs.gemini.batch_bytes
 
@@ -135,7 +135,7 @@ async def list_batches(request: web.Request) -> web.Response:
 
 
 async def cancel(request: web.Request) -> web.Response:
-    """Ask for an end; it may come too late, and then changes nothing."""
+    """Ask a batch to end; a request that comes too late changes nothing."""
     batch = _batch(request)
     if batch.phase in {"validating", "in_progress"}:
         batch.enter("cancelling")
@@ -144,7 +144,7 @@ async def cancel(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Forget an operation; what runs goes on."""
+    """Delete an operation; its batch goes on if it runs."""
     _batch(request).is_deleted = True
     return web.json_response({})
 
@@ -186,7 +186,7 @@ def _output(batch: ReceivedBatch, inline: str | None) -> dict[str, Any]:
 
 
 def _stats(batch: ReceivedBatch) -> dict[str, str]:
-    """Count requests, as texts; a count of none is left out."""
+    """Return the counts of requests as texts; a count of zero is left out."""
     succeeded = batch.counts["succeeded"]
     failed = sum(batch.counts[name] for name in ("errored", "canceled", "expired"))
     counts = {

@@ -25,7 +25,7 @@ def add_routes(app: web.Application) -> None:
 
 
 async def upload(request: web.Request) -> web.Response:
-    """Start an upload and say where to send it, or take it in; the command tells which."""
+    """Start an upload and return its address, or receive its data; the request's command header says which."""
     command, book = request.headers.get("X-Goog-Upload-Command", ""), request.app[STATE].batches
     project = answers.project_of(request)
     if command == "start":

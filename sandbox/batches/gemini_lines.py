@@ -23,7 +23,7 @@ class AskedBatch:
 
 async def read_requests(body: bytes, stored: Callable[[str], bytes]) -> tuple[AskedBatch, list[ReceivedLine]]:
     """
-    Read what was asked; fields may be written in either of the two ways that Google's APIs read.
+    Read a request for a batch; fields may be written in either of the two ways that Google's APIs read.
 
     Raises:
         ApiError: 400.
@@ -81,7 +81,7 @@ class GeminiLines:
         return json.dumps({"metadata": {"key": line.custom_id}, **result} if says_key else result)
 
     def finish(self, batch: ReceivedBatch, state: State) -> None:
-        """Results of a file are a file."""
+        """If the requests came in a file, write the results to a file."""
         results = batch.results.get("inline")
         if batch.details["file_name"] is None or results is None:
             return
@@ -115,7 +115,7 @@ def _without_list(body: bytes) -> Any:
 
 
 def _field(value: Any, *names: str) -> Any:
-    """Return the first of the fields that is there."""
+    """Return the first of the named fields that the object has."""
     if not isinstance(value, dict):
         return None
     return next((value[name] for name in names if name in value), None)

@@ -35,7 +35,7 @@ def serves(request: web.Request) -> bool:
 
 
 async def arrive(request: web.Request, caller: CallIdentity, knobs: Knobs) -> Arrival:
-    """Take in the whole call; batches have quotas of their own, which are looked at later."""
+    """Take in the whole call; batches have quotas of their own, which are checked later."""
     if request.method == "POST" and request.path == openai_files.UPLOAD_PATH:
         await openai_files.take_upload(request)
     else:
@@ -80,7 +80,7 @@ async def read(request: web.Request) -> web.Response:
 
 
 async def list_batches(request: web.Request) -> web.Response:
-    """List the newest first; `after` is the id to go on behind."""
+    """List the newest first; the list goes on behind the id `after`."""
     _fail_sometimes(request)
     limit = request.query.get("limit", "20")
     if not (limit.isdecimal() and 1 <= int(limit) <= 100):  # noqa: PLR2004

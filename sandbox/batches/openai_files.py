@@ -1,4 +1,4 @@
-"""OpenAI's files: what a batch is made from, and what comes of it."""
+"""OpenAI's files: the input of a batch, and its results."""
 
 from typing import Any
 from uuid import uuid4
@@ -29,7 +29,7 @@ async def take_upload(request: web.Request) -> None:
     Read the form of an upload.
 
     Raises:
-        ApiError: It is too large, or no form.
+        ApiError: The upload is too large, or no form.
     """
     most = request.app[STATE].gate.knobs.openai.batch_bytes
 
@@ -64,7 +64,7 @@ async def upload(request: web.Request) -> web.Response:
 
 
 async def list_files(request: web.Request) -> web.Response:
-    """List the newest first; `after` is the id to go on behind."""
+    """List the newest first; the list goes on behind the id `after`."""
     limit, purpose, after = (
         request.query.get("limit", "10000"),
         request.query.get("purpose"),

@@ -1,4 +1,4 @@
-"""OpenAI's batch files, line by line: what is wrong with one, how a line is answered and written."""
+"""OpenAI's batch files, line by line: how a line is checked, answered and written."""
 
 import json
 from typing import Any
@@ -86,7 +86,7 @@ class OpenAiLines:
         )
 
     def finish(self, batch: ReceivedBatch, state: State) -> None:
-        """Make a file of each kind of results there are."""
+        """Make a file for each kind of results that the batch has."""
         for kind, results in batch.results.items():
             stored = StoredFile(
                 id=f"file-{uuid4().hex[:24]}",
@@ -101,7 +101,7 @@ class OpenAiLines:
 
 
 class _Reading:
-    """Takes the rows of a file into a batch, and notes what is wrong with them."""
+    """Reads the rows of a file into a batch, and notes their faults."""
 
     def __init__(self, batch: ReceivedBatch) -> None:
         self._batch = batch

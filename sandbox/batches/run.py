@@ -33,8 +33,8 @@ class BatchDialect(Protocol):
     """
     How one provider reads a batch, answers a line of it, and writes results.
 
-    `keeps_half_done` says whether a batch that is cancelled or expires keeps what was answered, for
-    its price. One that fails as a whole where it cannot fails in each line.
+    `keeps_half_done` says whether a batch that is cancelled or expires keeps, and bills, the lines that
+    were answered. `can_fail` says whether a batch may fail as a whole; if not, each of its lines fails.
     """
 
     keeps_half_done: bool
@@ -55,17 +55,17 @@ class BatchDialect(Protocol):
         """Return the refusal of a line that the knobs let fail."""
 
     def file_of(self, line: ReceivedLine) -> str | None:
-        """Return which results a line's are in, or None where they are in none."""
+        """Return the kind of results that has the line's result; None: none has it."""
 
     def render(self, line: ReceivedLine, batch: ReceivedBatch) -> str:
         """Return a line of results, without its end."""
 
     def finish(self, batch: ReceivedBatch, state: State) -> None:
-        """Note the results where the provider keeps them."""
+        """Store the results where the provider keeps them."""
 
 
 async def run(batch: ReceivedBatch, dialect: BatchDialect, state: State) -> None:
-    """Live a batch, by the knobs at its start. One that our own mistake ends is failed, and the mistake is told."""
+    """Run a batch by the knobs at its start. An error of the sandbox itself fails the batch, and is reported."""
     batch.entered["validating"] = batch.created_at
     try:
         await _Life(batch, dialect, state).live()
@@ -80,7 +80,7 @@ class _Life:
         self._batch, self._dialect, self._state = batch, dialect, state
         self._knobs: BatchKnobs = state.gate.knobs.batches
         self._lines_fail = False
-        self._at = batch.created_at  # by its timetable, on which nothing that it does is late
+        self._at = batch.created_at  # the time by the batch's timetable, on which no step is late
         self._dice = random.Random(f"{state.gate.knobs.seed}:{batch.provider}:{state.batches.made}")
 
     async def live(self) -> None:
@@ -176,7 +176,7 @@ class _Life:
         )
 
     async def _forget(self, outcome: Outcome) -> None:
-        """Throw away what was answered, unpaid."""
+        """Drop all answers without billing them."""
         self._batch.counts.clear()
         async for some in slices(self._batch.lines):
             for line in some:
@@ -190,7 +190,7 @@ class _Life:
             self._batch.counts[outcome] += len(some)
 
     async def _write(self) -> None:
-        """Write the results, shuffled unless asked for in order; bill, and forget what was asked and answered."""
+        """Write the results, shuffled unless asked for in order; bill them, and drop requests and answers."""
         batch = self._batch
         order = [line for line in batch.lines for _ in range(line.copies)]
         if not self._knobs.results_in_order:
@@ -208,6 +208,6 @@ class _Life:
                 line.answer, line.body = None, {}
 
     async def _wait_until(self, moment: float) -> None:
-        """Wait, but no longer than until somebody cancels."""
+        """Wait until the moment, or until the batch is cancelled."""
         self._at = moment
         await clock.sleep_until(moment, unless=self._batch.cancel_asked)

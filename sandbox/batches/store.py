@@ -23,8 +23,8 @@ class ReceivedLine:
     """
     One request of a batch.
 
-    `answer` is a body in the provider's shape, also of an error. `copies` is how often its result
-    is in the results: 0 when it got lost. A malformed one cannot be read.
+    `answer` is a body in the provider's shape, also for an error. `copies` is how often its result
+    is in the results: 0 if it was lost. A malformed result cannot be read.
     """
 
     custom_id: str
@@ -63,10 +63,10 @@ class ResultFile:
 @dataclass(slots=True)
 class ReceivedBatch:
     """
-    A batch of one provider. `entered` says since when it is, or was, in a phase.
+    A batch of one provider. `entered` has the time at which it entered each phase.
 
-    `details` are what its provider's API keeps of it. `answer_lost` says that whoever made it was
-    never told its id.
+    `details` is what its provider's API stores of it. `answer_lost` says that its caller never got
+    the batch's id.
     """
 
     id: str
@@ -130,7 +130,7 @@ class BatchBook:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, and end what runs."""
+        """Delete everything, and cancel the batches that run."""
         for task in self._tasks:
             task.cancel()
         self.batches: dict[str, ReceivedBatch] = {}
@@ -144,7 +144,7 @@ class BatchBook:
         task.add_done_callback(self._tasks.discard)
 
     def get(self, batch_id: str, *, provider: str, project: str) -> ReceivedBatch | None:
-        """Return a batch of this project; that of another does not exist for it."""
+        """Return a batch of this project; None: it has no such batch, though another project may."""
         batch = self.batches.get(batch_id)
         if batch is None or batch.is_deleted or (batch.provider, batch.caller.project) != (provider, project):
             return None

@@ -19,7 +19,7 @@ def embeddings_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     Return the vector of each request.
 
     Raises:
-        ApiError: 400, when there is none, or too many.
+        ApiError: 400, if there are no requests, or too many.
     """
     asked = body.get("requests")
     if not isinstance(asked, list) or not asked or len(asked) > MAX_EMBEDDED:
@@ -32,7 +32,7 @@ def embeddings_of(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def generation_of(body: dict[str, Any], knobs: GeminiKnobs) -> CannedAnswer:
     """
-    Return what a request is answered with.
+    Return the answer to a request.
 
     Raises:
         ApiError: 400, when something is missing or wrong.

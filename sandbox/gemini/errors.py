@@ -48,7 +48,7 @@ def no_such_model(model: str) -> ApiError:
 
 
 def too_many_requests(violations: tuple[ExhaustedQuota, ...], model: str, knobs: GeminiKnobs, dice: Random) -> ApiError:
-    """Name every quota without room; they share one delay, which is short even when a day's quota is gone."""
+    """Name every quota without room; they share one delay, which is short even if a day's quota is used up."""
     if knobs.error_details == "none" or not violations:
         return google_error(429, EXHAUSTED)
     wait = min(*(violation.wait_seconds for violation in violations), knobs.window_seconds)

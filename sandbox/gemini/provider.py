@@ -156,7 +156,7 @@ async def _generation(request: web.Request) -> tuple[CannedAnswer, Omissions]:
 
 
 def _allowed_tokens(body: dict[str, Any]) -> int | None:
-    """Return how long an answer may be; one that is no length is refused later, after the quotas."""
+    """Return how long an answer may be; a value that is no length is refused later, after the quotas."""
     config = body.get("generationConfig")
     tokens = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
     return tokens if isinstance(tokens, int) and tokens > 0 else None

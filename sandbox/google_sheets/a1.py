@@ -16,7 +16,7 @@ class UnparsableRange(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GridRange:
-    """Rows and columns from 0, ends exclusive; an end that is None is the grid's."""
+    """Rows and columns from 0, ends exclusive; None: the range ends where the grid ends."""
 
     first_row: int = 0
     first_column: int = 0
@@ -41,7 +41,7 @@ def parse(text: str, titles: Sequence[str]) -> tuple[str, GridRange]:
     Return the sheet's title and its cells; without a title the first of `titles`.
 
     Raises:
-        UnparsableRange: It is none.
+        UnparsableRange: The text is no range.
     """
     quoted = _QUOTED.fullmatch(text)
     if quoted:

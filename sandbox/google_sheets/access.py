@@ -9,7 +9,7 @@ from sandbox.knobs.providers import GoogleSheetsKnobs
 
 def check_access(spreadsheet_id: str, project: str, knobs: GoogleSheetsKnobs) -> None:
     """
-    Refuse what the caller may not see, after the quotas as the service does.
+    Refuse a spreadsheet that the caller may not see; like the service, after the quotas.
 
     Raises:
         ApiError: 403 or 404.

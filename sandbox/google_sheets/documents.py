@@ -13,7 +13,7 @@ def describe(spreadsheet: Spreadsheet, *, ranges: list[str], grid_data: bool) ->
     Return a spreadsheet's metadata, with `grid_data` also the cells of the ranges, or of all sheets.
 
     Raises:
-        Refused: A range cannot be read.
+        ApiError: A range cannot be read.
     """
     wanted: dict[int, list[GridRange]] = {}
     for text in ranges:

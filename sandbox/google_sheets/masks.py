@@ -17,7 +17,7 @@ def parse(text: str) -> Mask:
     Return the mask as a tree; an empty branch means everything below.
 
     Raises:
-        InvalidMask: It cannot be parsed.
+        InvalidMask: The text cannot be parsed.
     """
     mask, rest = _parse_list(text, 0)
     if rest:
@@ -30,7 +30,7 @@ def check(mask: Mask, known: Collection[str]) -> None:
     Check the outermost fields against those an answer can have.
 
     Raises:
-        InvalidMask: One is unknown.
+        InvalidMask: A field is unknown.
     """
     for name in mask:
         if name != "*" and name not in known:

@@ -1,4 +1,4 @@
-"""Google Sheets v4: who calls, what it costs, what refuses it. routes.py does the work."""
+"""Google Sheets v4: a call's caller, its cost, and its refusals. routes.py does the work."""
 
 from typing import Literal
 

@@ -9,7 +9,7 @@ from sandbox.google_sheets.workbook import MAX_GRID_CELLS, BadRequest, Scalar, S
 
 
 class SpreadsheetDraft:
-    """A spreadsheet under change: a sheet is copied when it is first touched, `commit` keeps the copies."""
+    """A spreadsheet under change: a sheet is copied at its first change, and `commit` stores the copies."""
 
     def __init__(self, spreadsheet: Spreadsheet, *, protected: list[str]) -> None:
         self._original = spreadsheet
@@ -23,7 +23,7 @@ class SpreadsheetDraft:
         Apply all requests to the draft and return their replies, in order.
 
         Raises:
-            Refused: One is invalid; the message names its index.
+            ApiError: One is invalid; the message names its index.
         """
         replies = []
         for index, request in enumerate(requests):

@@ -21,7 +21,7 @@ _RENDER_OPTIONS = {"FORMATTED_VALUE", "UNFORMATTED_VALUE", "FORMULA"}
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One checked range with its cells; nothing is written before all of a call are checked."""
+    """One checked range with its cells; a call writes nothing before all of its ranges are checked."""
 
     sheet: Sheet
     box: GridRange
@@ -47,7 +47,7 @@ class Reader:
         Read majorDimension and valueRenderOption.
 
         Raises:
-            Refused: An unknown value.
+            ApiError: An unknown value.
         """
         render_option = options.get("valueRenderOption", "FORMATTED_VALUE")
         if render_option not in _RENDER_OPTIONS:
@@ -81,7 +81,7 @@ class Writer:
         Read valueInputOption.
 
         Raises:
-            Refused: It is missing or unknown.
+            ApiError: It is missing or unknown.
         """
         if option is None:
             raise BadRequest("'valueInputOption' is required but not specified")
@@ -94,7 +94,7 @@ class Writer:
         Check an update of a range.
 
         Raises:
-            Refused: It cannot be done.
+            ApiError: It cannot be done.
         """
         sheet, asked = spreadsheet.find(text)
         lines, box = _lines(body), sheet.within(asked)
@@ -113,7 +113,7 @@ class Writer:
         Check an append; the rows go below the last one of the sheet that holds something.
 
         Raises:
-            Refused: It cannot be done.
+            ApiError: It cannot be done.
         """
         sheet, asked = spreadsheet.find(text)
         box, row = sheet.within(asked), sheet.end_row()
@@ -176,7 +176,7 @@ def clear(spreadsheet: Spreadsheet, text: str, protected: list[str]) -> str:
     Empty a range and return it as the service writes it.
 
     Raises:
-        Refused: It cannot be done.
+        ApiError: It cannot be done.
     """
     sheet, asked = spreadsheet.find(text)
     box = sheet.within(asked)

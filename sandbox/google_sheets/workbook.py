@@ -14,7 +14,7 @@ Scalar = str | bool | int | float
 
 
 class BadRequest(ApiError):
-    """The request cannot be done: 400, with the service's words."""
+    """The request cannot be carried out: 400, with the service's message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, envelope(400, message))
@@ -40,7 +40,7 @@ class Sheet:
         Return the box with its open ends closed and its ends cut to the grid.
 
         Raises:
-            Refused: It starts outside the grid.
+            ApiError: It starts outside the grid.
         """
         if box.first_row >= self.rows or box.first_column >= self.columns:
             cell = f"{quoted_title(self.title)}!{column_name(box.first_column)}{box.first_row + 1}"
@@ -50,7 +50,7 @@ class Sheet:
         return GridRange(box.first_row, box.first_column, last_row, last_column)
 
     def present(self, box: GridRange) -> Iterator[tuple[int, int]]:
-        """Yield the places of a closed box that hold something, by whichever way is shorter."""
+        """Yield the places of a closed box that hold something, by the shorter of two searches."""
         last_row, last_column = box.last_row or 0, box.last_column or 0
         rows, columns = range(box.first_row, last_row), range(box.first_column, last_column)
         if len(rows) * len(columns) <= len(self.cells):
@@ -59,7 +59,7 @@ class Sheet:
             yield from [place for place in self.cells if place[0] in rows and place[1] in columns]
 
     def table(self, box: GridRange) -> list[list[Scalar]]:
-        """Return the rows of a closed box, without what is empty at the end of a row or of the box."""
+        """Return the rows of a closed box, without the empty cells at the end of each row, and the empty last rows."""
         table: list[list[Scalar]] = []
         for row, column in sorted(self.present(box)):
             table += [[] for _ in range(row - box.first_row + 1 - len(table))]
@@ -73,7 +73,7 @@ class Sheet:
         Set a cell; an empty text clears it.
 
         Raises:
-            Refused: It lies outside the grid, or the sandbox is full.
+            ApiError: It lies outside the grid, or the sandbox is full.
         """
         self.within(GridRange(row, column))
         if value is None or value == "":
@@ -88,7 +88,7 @@ class Sheet:
         Make the grid at least so large.
 
         Raises:
-            Refused: It would be larger than a spreadsheet may be.
+            ApiError: It would be larger than a spreadsheet may be.
         """
         rows, columns = max(rows, self.rows), max(columns, self.columns)
         if rows * columns > MAX_GRID_CELLS:
@@ -117,7 +117,7 @@ class Spreadsheet:
         Return the sheet and the cells that a range names.
 
         Raises:
-            Refused: It cannot be parsed.
+            ApiError: It cannot be parsed.
         """
         try:
             title, box = parse(text, self.titles())
@@ -137,7 +137,7 @@ class Spreadsheet:
 
 
 class Workbook:
-    """All spreadsheets; each comes into being when it is first asked for."""
+    """All spreadsheets; each is created when it is first requested."""
 
     def __init__(self) -> None:
         self.clear()

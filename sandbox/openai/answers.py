@@ -29,7 +29,7 @@ def head_of(model: str) -> dict[str, Any]:
 
 
 def completion(generation: CannedAnswer, model: str, usage: dict[str, Any] | None) -> dict[str, Any]:
-    """Return an answer as the service gives it; without usage that is left out."""
+    """Return an answer as the service gives it; if `usage` is None, the answer has none."""
     message = {"role": "assistant", "content": generation.text}
     choices = [{"index": 0, "message": message, "finish_reason": reason_of(generation)}]
     answer = {**head_of(model), "object": "chat.completion", "choices": choices}

@@ -1,4 +1,4 @@
-"""The endpoints of OpenAI's API that are played: what each is asked, and how it answers."""
+"""The endpoints of OpenAI's API that the sandbox plays: their requests and answers."""
 
 import base64
 import json
@@ -28,7 +28,6 @@ class PlayedEndpoint:
         max_output: The members that say how much text an answer may have; empty: it has none.
         schema: (body) -> the schema that the text has to fit, or None.
         events: (body, generation, usage, pieces of the text) -> the events of a stream; None: it does not stream.
-        counts: Where an answer says what it used.
     """
 
     asks: str
@@ -82,7 +81,7 @@ class PlayedEndpoint:
 
 
 def _inputs(given: object) -> Iterator[str]:
-    """The texts of messages, or of an input, which may also be one text, or a list of texts."""
+    """Yield the texts of messages or of an input; an input may also be one text, or a list of texts."""
     for one in given if isinstance(given, list) else [given]:
         if isinstance(one, str):
             yield one

@@ -116,7 +116,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 def _sent(event: dict[str, Any]) -> str:
-    """An event as it is sent; chat completions give their events no names."""
+    """Return an event in the form in which it is sent; events of chat completions have no names."""
     name = f"event: {event['type']}\n" if "type" in event else ""
     return f"{name}data: {json.dumps(event)}\n\n"
 
@@ -146,7 +146,7 @@ def _limit_reached(violation: ExhaustedQuota) -> str:
 
 
 def _ratelimit_headers(request: web.Request) -> dict[str, str]:
-    """Describe the quotas as they are after this call; a reset is when all of a quota is back."""
+    """Describe the quotas as they are after this call; a reset is when all of a quota is free."""
     style, arrival = request.app[STATE].gate.knobs.openai.ratelimit_headers, request.get(ARRIVAL)
     if style == "none" or arrival is None:
         return {}
@@ -170,7 +170,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 
 def _charges(caller: CallIdentity, model: str, tokens: int, knobs: OpenAiKnobs) -> list[QuotaCost]:
-    """Count what is asked and what will be answered, as the service's tokens per minute do."""
+    """Return the cost of a call: its input and its coming output, as the service's tokens per minute count them."""
     rule, key, hidden = knobs.rule(), quota_key(caller, model, knobs), knobs.hidden_share
     charges = []
     if knobs.requests_per_minute is not None:

@@ -21,7 +21,7 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Plain:
-    """Answers every path that is no other provider's; it knows no callers and no quotas of its own."""
+    """Answers every path that no other provider has; it has no callers and no quotas of its own."""
 
     name = "plain"
 
@@ -33,7 +33,7 @@ class Plain:
         app.router.add_route("*", "/plain/status/{code}", answer_status)
 
     async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
-        await request.read()  # a call counts when all of it is here
+        await request.read()  # a call counts once all of it has arrived
         return Arrival(is_write=request.method not in READ_METHODS, row=request.match_info.get("row"))
 
     def refusal(self, request: web.Request, fate: Fate, knobs: Knobs) -> ApiError:

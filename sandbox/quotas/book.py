@@ -1,4 +1,4 @@
-"""Quotas in force at the providers: who used how much in which window, and who was refused."""
+"""Quotas in force at the providers: how much each key used in its window, and which calls were refused."""
 
 import math
 from collections import OrderedDict, deque
@@ -18,10 +18,10 @@ Unit = Literal["requests", "tokens", "input_tokens", "output_tokens"]
 @dataclass(frozen=True, slots=True)
 class Quota:
     """
-    One quota of a service, under the name its errors use.
+    One quota of a service, under the name that the service's errors use.
 
-    Another consumer, who is not seen, uses `hidden_share` of it steadily. A sliding window always holds all of that
-    share. A window that resets fills with it as time goes on, as far as there is room.
+    A hidden second consumer steadily uses `hidden_share` of the quota. A sliding window always holds all of that share.
+    A window that resets fills with it as time goes on, as far as there is room.
     """
 
     service: str
@@ -34,7 +34,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCost:
-    """The cost of one call under one quota; `key` is whom it is counted for, such as project and user."""
+    """The cost of one call under one quota; `key` says for whom it is counted, such as project and user."""
 
     quota: Quota
     key: QuotaKey
@@ -72,17 +72,17 @@ class _Figures:
 
 
 class _Account:
-    """One key under one quota."""
+    """The use of one quota by one key."""
 
     def __init__(self, rule: WindowRule) -> None:
         self.rule = rule
         self.window: Window = rule.make()
-        # A day is too long to look for the fullest interval in; its own window is exact.
+        # Within a day the fullest interval is not searched: the day's own window is exact.
         self._recent: Window = rule.make() if rule.zone else SlidingCount(rule.seconds)
         self.figures = _Figures()
 
     def used(self, quota: Quota, now: float) -> int:
-        """Return what counts against the quota, with what the hidden consumer has."""
+        """Return the amount that counts against the quota, with the hidden consumer's part."""
         own = self.window.used(now)
         return own + min(self._hidden(quota, now), max(0, quota.capacity - own))
 
@@ -123,7 +123,7 @@ _Name = tuple[str, str, QuotaKey]
 
 
 class QuotaBook:
-    """Every quota with every key that used it; beyond MAX_COUNTED_KEYS the one longest unused is forgotten."""
+    """Every quota with every key that used it; beyond MAX_COUNTED_KEYS the least recently used key is dropped."""
 
     def __init__(self) -> None:
         self.clear()
@@ -134,7 +134,7 @@ class QuotaBook:
         self._keys_dropped = 0
 
     def clear_figures(self) -> None:
-        """Forget what was reported; what is used up stays used up."""
+        """Reset the reported figures; the used part of quotas stays used."""
         for account in self._accounts.values():
             account.figures = _Figures()
 
@@ -160,13 +160,13 @@ class QuotaBook:
         return tuple(violations)
 
     def settle(self, charge: QuotaCost, actual: int, *, at: float, now: float) -> None:
-        """Correct what was charged at a moment, when the call has ended and its cost is known."""
+        """Correct the charge of a moment once the call has ended and its cost is known."""
         account = self._account(charge)
         account.window.amend(at=at, cost=charge.cost, actual=actual, now=now)
         account.figures.accepted_cost += actual - charge.cost
 
     def room(self, charge: QuotaCost, now: float) -> tuple[int, float]:
-        """Return what is left of a quota, and the seconds until all of it is back."""
+        """Return the room that is left in a quota, and the seconds until all of it is free again."""
         account, capacity = self._account(charge), charge.quota.capacity
         left = max(0, capacity - account.used(charge.quota, now))
         return left, account.window.wait_seconds(capacity, capacity=capacity, now=now)

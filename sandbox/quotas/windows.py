@@ -1,4 +1,4 @@
-"""How a provider counts what a caller used: four kinds of window over one clock."""
+"""How a provider counts a caller's use: four kinds of window over one clock."""
 
 import math
 from collections import deque
@@ -20,13 +20,13 @@ class Window(Protocol):
     def add(self, cost: int, now: float) -> None: ...
 
     def amend(self, *, at: float, cost: int, actual: int, now: float) -> None:
-        """Correct a cost that was added at a moment; one that no longer counts is left alone."""
+        """Correct a cost that was added at a moment; a cost that no longer counts is left alone."""
 
     def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
         """Return 0 when the cost fits, else the seconds until it does; infinite above the capacity."""
 
     def elapsed(self, now: float) -> float:
-        """Return how much of the window has gone, 0 to 1; a sliding one is always full."""
+        """Return which part of the window has passed, 0 to 1; a sliding window is always full."""
 
 
 class SlidingCount:
@@ -69,7 +69,7 @@ class SlidingCount:
 
 
 class _Resetting:
-    """A window that ends all at once; a subclass says when the one that holds `now` does."""
+    """A window whose use resets at once at its end; a subclass says when the window of `now` ends."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -164,7 +164,7 @@ class WindowRule:
         return kinds[self.mode](self.seconds)
 
     def span(self, now: float) -> tuple[float, float]:
-        """Return start and end of the piece of time, aligned to the clock, under which `now` is reported."""
+        """Return start and end of the clock-aligned period in whose report `now` counts."""
         if self.zone is not None:
             zone = ZoneInfo(self.zone)
             return midnight_before(now, zone), midnight_after(now, zone)

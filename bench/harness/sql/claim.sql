@@ -1,5 +1,5 @@
--- Claim and start the next jobs by score and age, from the heads of each project and tier: one version of the row, and
--- two events, as the product does.
+-- Claim and start the next jobs by score and age, from the heads of each project and tier. As in the product, a claim
+-- writes one version of the row and two events.
 --
 -- params  wanted: how many; worker: who claims
 -- locks   the claimed rows, SKIP LOCKED

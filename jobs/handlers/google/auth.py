@@ -1,4 +1,4 @@
-"""Access tokens for Google's APIs: as they are stored, or exchanged for a service account's key."""
+"""Access tokens for Google's APIs: stored in the credential, or obtained with a service account's key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from queueops.tenancy.secrets.credentials import OpenCredential
 TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 LIFETIME_SECONDS = 3600
-RENEW_SECONDS = 60  # a token is replaced so long before it ends, so that none ends on its way
+RENEW_SECONDS = 60  # a token is replaced so long before it expires, so that none expires during a call
 TOKEN_TIMEOUT_SECONDS = 30.0
 MAX_TOKEN_ANSWER_BYTES = 100_000
 MAX_TOKENS = 1_000
@@ -35,7 +35,7 @@ _ENTRIES = ("client_email", "private_key")
 
 
 class _Tokens:
-    """The tokens of one event loop: (token, for how many seconds) by key and scope."""
+    """The tokens of one event loop: (token, lifetime in seconds) by key and scope."""
 
     def __init__(self) -> None:
         self.kept: TLRUCache[str, tuple[str, float]] = TLRUCache(MAX_TOKENS, _end, timer=monotonic)
@@ -52,14 +52,14 @@ _tokens: WeakKeyDictionary[asyncio.AbstractEventLoop, _Tokens] = WeakKeyDictiona
 
 async def access_token(credential: OpenCredential, *, scope: str) -> str:
     """
-    Return a token to show as Bearer.
+    Return a token for the header `Authorization: Bearer`.
 
-    A secret with `access_token` has one. A service account's key file (`client_email`, `private_key`, `token_uri`) is
-    exchanged for a token, which is kept until a minute before its end. Calls that need the token at the same time wait
-    for one exchange.
+    The `access_token` of a secret is returned as it is. A service account's key file (`client_email`, `private_key`,
+    `token_uri`) is exchanged for a token, which is kept until a minute before its end. Calls that need the token at the
+    same time wait for one exchange.
 
     Raises:
-        ProviderError: The secret is neither, or the exchange was refused or failed. Nothing was sent to the API.
+        ProviderError: The secret has neither form, or the exchange was refused or failed. Nothing was sent to the API.
     """
     secret = credential.secret
     if isinstance(secret.get("access_token"), str) and secret["access_token"]:
@@ -76,7 +76,7 @@ async def access_token(credential: OpenCredential, *, scope: str) -> str:
 
 
 def forget_token(credential: OpenCredential, *, scope: str) -> bool:
-    """Drop a kept token that the API refused; False: there was none, and another exchange cannot help."""
+    """Drop a kept token that the API refused; False: no token was kept, so another exchange cannot help."""
     tokens = _tokens.get(asyncio.get_running_loop())
     return tokens is not None and tokens.kept.pop(_name(credential.secret, scope), None) is not None
 
@@ -88,7 +88,7 @@ def _name(secret: dict[str, Any], scope: str) -> str:
 
 async def _exchange(credential: OpenCredential, scope: str) -> tuple[str, float]:
     uri = str(credential.secret.get("token_uri") or TOKEN_URI)
-    # A thread: reading a key checks it, which takes many milliseconds.
+    # In a thread: loading a key also checks it, which takes many milliseconds.
     assertion = await asyncio.to_thread(_assertion, credential, uri, scope)
     body = urlencode({"grant_type": GRANT_TYPE, "assertion": assertion}).encode()
     try:
@@ -117,7 +117,7 @@ def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
     except (TypeError, ValueError):
         key = None
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise _unusable(credential, "its private_key is no RSA key in PEM form")  # without the reader's words: no leak
+        raise _unusable(credential, "its private_key is no RSA key in PEM form")  # the parser's words could leak it
     now = int(time.time())
     claims = {
         "iss": secret["client_email"],

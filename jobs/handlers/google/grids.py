@@ -18,8 +18,8 @@ MAX_GRIDS_KEPT = 1_000
 Grids = Mapping[str, Grid]
 """By title, in the order of the sheets."""
 
-# Each process has its own, used on its executor's loop alone. The key has the credential: only its users may read
-# titles.
+# One cache in each process, used on its executor's loop alone. The key includes the credential: only those who may use
+# it may read titles.
 _kept: TTLCache[tuple[str, str, str], Grids] = TTLCache(MAX_GRIDS_KEPT, GRIDS_KEPT_SECONDS)
 
 
@@ -49,7 +49,7 @@ def forget_grids(credential: OpenCredential, spreadsheet_id: str) -> None:
 
 
 def grid_of(grids: Grids, box: Box) -> Grid | None:
-    """Return the size of a range's sheet; None where its title is none, such as that of a named range."""
+    """Return the size of a range's sheet; None if no sheet has its title, as for a named range."""
     return grids.get(box.sheet) if box.title else next(iter(grids.values()), None)
 
 

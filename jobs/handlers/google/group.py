@@ -1,4 +1,4 @@
-"""The meaning of the answer to a call of several jobs for each of them."""
+"""Reads the answer to a call of several jobs: its meaning for each of the jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ranges import read_range
 from .sheets_api import for_unrepeatable
 
 Alike = Callable[[str, int], Iterable[int]]
-"""Which jobs of a call fail for the reason that a message gives for one of them; that one may be left out."""
+"""(message, job) -> the jobs of a call that fail for the same reason as this job; the job itself may be left out."""
 
 _INDEX = re.compile(r"\b(?:data|requests)\[([0-9]{1,6})\]")
 UNREADABLE = "Unable to parse range: "
@@ -26,7 +26,7 @@ _CHANGING_SHEETS = frozenset({"addSheet", "duplicateSheet", "deleteSheet"})
 
 
 def owner_of(place: int, sizes: Sequence[int]) -> tuple[int, int] | None:
-    """Return which job has the subrequest at a place of the call, and its place within that job; None: no job has."""
+    """Return the job whose subrequest is at a place of the call, and its place within the job; None: no job's is."""
     ends = list(accumulate(sizes))
     job = bisect_right(ends, place)
     if place < 0 or job >= len(sizes):
@@ -36,14 +36,14 @@ def owner_of(place: int, sizes: Sequence[int]) -> tuple[int, int] | None:
 
 def cut_out(error: ProviderError, sizes: Sequence[int], alike: Alike) -> NoReturn:
     """
-    Single out the jobs because of which an atomic call was refused: nothing of the call was applied.
+    Find the jobs that made the provider refuse an atomic call, of which nothing was applied.
 
     Args:
         sizes: How many subrequests each job has, in the order of the call.
 
     Raises:
         Poison: The provider named the subrequest. Jobs that fail for the same reason are cut out with its job.
-        Bisect: It did not, and there are several jobs.
+        Bisect: The provider named none, and there are several jobs.
         ProviderError: There is only one job, or the error is not about the request.
     """
     if error.status != HTTPStatus.BAD_REQUEST:
@@ -68,7 +68,7 @@ def blamed(error: ProviderError, guilty: int, others: Iterable[int]) -> dict[int
 
 
 def with_unreadable(ranges: Sequence[str]) -> Alike:
-    """Return who fails when a range could not be read: whoever names the same range, or a sheet that is not there."""
+    """Return the Alike for an unreadable range: jobs fail that name the same range, or the same missing sheet."""
 
     def alike(message: str, guilty: int) -> Iterable[int]:
         if UNREADABLE not in message:
@@ -81,9 +81,9 @@ def with_unreadable(ranges: Sequence[str]) -> Alike:
 
 def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
     """
-    Return who fails when a subrequest names a sheet's id that is not there: whoever names the same id.
+    Return the Alike for a sheet's id that does not exist: jobs fail that name the same id.
 
-    If the call adds or deletes sheets, nobody else fails: whether a sheet exists then depends on a job's place.
+    If the call adds or deletes sheets, no other job fails: whether a sheet exists then depends on a job's place.
     """
 
     def alike(message: str, _: int) -> Iterable[int]:
@@ -97,11 +97,11 @@ def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
 
 def places_of(updates: Mapping[str, Any], jobs: Sequence[Sequence[Sequence[Any]]]) -> list[dict[str, Any]]:
     """
-    Return what an append wrote for each of its jobs, in the words of its answer.
+    Return what an append wrote for each of its jobs, in the form of its answer.
 
     Args:
-        updates: Of the whole call.
-        jobs: The rows of each, in the order of the call.
+        updates: The answer's `updates`, for the whole call.
+        jobs: The rows of each job, in the order of the call.
     """
     if len(jobs) == 1:
         return [dict(updates)]
@@ -109,7 +109,7 @@ def places_of(updates: Mapping[str, Any], jobs: Sequence[Sequence[Sequence[Any]]
     box = read_range(text) if isinstance(text, str) else None
     heights = [len(rows) for rows in jobs]
     if box is None or not box.is_closed or box.rows != sum(heights):
-        return [{} for _ in jobs]  # the call was carried out; nobody knows where each row went
+        return [{} for _ in jobs]  # the rows were written, but their places are unknown
     places = []
     for rows, below in zip(jobs, accumulate(heights, initial=0), strict=False):
         width = max(map(len, rows))
@@ -126,7 +126,7 @@ def places_of(updates: Mapping[str, Any], jobs: Sequence[Sequence[Sequence[Any]]
 
 
 def failures(error: ProviderError, repeatable: Sequence[bool]) -> list[ProviderError]:
-    """Return each job's error after a failed call of writes: an unknown outcome, where it may not be repeated."""
+    """Return each job's error after a failed write: that of `for_unrepeatable` for jobs that may not be repeated."""
     return [error if again else for_unrepeatable(error) for again in repeatable]
 
 
@@ -147,13 +147,13 @@ def _own_words(details: dict[str, Any], number: str, own: int) -> dict[str, Any]
 
 
 def _unreadable_with(text: str) -> set[str]:
-    """The sheet that is not there, where nothing else can be wrong with a range; a word may also be a named range."""
+    """The sheet that must be missing if nothing else can be wrong with a range; a word may also be a named range."""
     box = read_range(text)
     return {box.title} if box is not None and box.title else set()
 
 
 def _sheet_of(text: str) -> str | None:
-    """The title as it was written: one without its quotes may be unreadable for want of them."""
+    """The title as it was written: without the quotes that it needs, an existing sheet's title is unreadable, too."""
     box = read_range(text)
     return box.title if box is not None and "!" in text else None
 

@@ -24,7 +24,7 @@ class Grid(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Box:
     """
-    A range taken apart; rows and columns from 1, both ends inclusive. None: the range leaves it open.
+    A range taken apart; rows and columns from 1, both ends inclusive. None: the end is open.
 
     Attributes:
         title: As it was written, with its quotes; empty: the spreadsheet's first sheet.
@@ -54,11 +54,11 @@ class Box:
         return (self.last_column or self.first_column) - self.first_column + 1
 
     def within(self, grid: Grid) -> Box:
-        """Return the box with its open ends at the sheet's."""
+        """Return the box with its open ends closed at the sheet's last row and column."""
         return replace(self, last_row=self.last_row or grid.rows, last_column=self.last_column or grid.columns)
 
     def part(self, offset: int, rows: int) -> str:
-        """Return so many rows of a closed box, from `offset` rows below its first, as text; fewer at its end."""
+        """Return `rows` rows of a closed box, from `offset` rows below its first, in A1 notation; fewer at its end."""
         first = self.first_row + offset
         last = min(first + rows - 1, self.last_row or first)
         place = f"{column_name(self.first_column)}{first}:{column_name(self.last_column or self.first_column)}{last}"
@@ -67,9 +67,9 @@ class Box:
 
 def read_range(text: str) -> Box | None:
     """
-    Take a range apart; None: only the service knows how to read it.
+    Take a range apart; None: only the service can read the range.
 
-    A word that is no cell is read as the title of a sheet; it may also be a named range.
+    A word that is no cell is read as the title of a sheet, though it may be a named range.
     """
     if "!" not in text and (box := _cells("", text)) is not None:
         return box
@@ -97,7 +97,7 @@ def _cells(title: str, text: str) -> Box | None:
         if not (column and row):
             return None
         last_column, last_row = column, row
-    # A range with a row or a column only at its end, such as `A:2`, is left to the service.
+    # A range whose end has a row or a column that its start lacks, such as `A:2`, is left to the service.
     if not (column or row) or not (last_column or last_row) or (last_column and not column) or (last_row and not row):
         return None
     rows = sorted(int(found) for found in (row, last_row) if found)

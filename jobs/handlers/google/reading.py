@@ -30,9 +30,9 @@ class _Part:
     The part of a range that one job reads with this call.
 
     Attributes:
-        box: The whole range; None: it is read at once.
-        offset: Rows read before.
-        rows: At most, of this part.
+        box: The whole range; None: one call reads all of it.
+        offset: How many rows were read before.
+        rows: The most rows of this part.
     """
 
     text: str
@@ -49,12 +49,12 @@ async def read(jobs: Sequence[Reading]) -> list[Done | Continue | Exception]:
     """
     Read the next part of each job's range, in one call.
 
-    To read a range with open ends in parts, the size of its sheet must be known. Where it is not, the call asks for the
-    sizes instead, and every job continues with the next call.
+    To read a range with open ends in parts, the size of its sheet must be known. If it is not known, the call asks for
+    the sizes instead, and every job continues with the next call.
 
     Raises:
         Poison, Bisect: Nothing was read because of one job.
-        ProviderError: For all of them.
+        ProviderError: The call failed for all jobs.
     """
     grids = _grids(jobs)
     if grids is None:
@@ -97,14 +97,14 @@ async def _read_grids(jobs: Sequence[Reading]) -> list[Done | Continue | Excepti
         if partial is None and _needs_grid(job.payload):
             box = read_range(job.payload.range)
             grid = grid_of(grids, box) if box else None
-            # Kept with the job: the executor that goes on with it may be another.
+            # Stored with the job: another executor may make its next call.
             partial = {"grid": list(grid) if grid else None, "rows": [], "next": 0}
         going_on.append(Continue(partial, "the sizes of the sheets are known"))
     return going_on
 
 
 def _grids(jobs: Sequence[Reading]) -> Grids | None:
-    """Return the sizes known; None where they are needed and not known."""
+    """Return the known sizes of the sheets; None: they are needed and not known."""
     first = jobs[0]
     known = find_grids(first.credential, first.payload.spreadsheet_id) if first.credential else None
     if known is None and any(job.partial is None and _needs_grid(job.payload) for job in jobs):
@@ -139,7 +139,7 @@ def _answer(job: Reading, part: _Part, found: Any) -> Done | Continue | Exceptio
     shown = found.get("range") if isinstance(found, dict) else None
     if part.box is not None:
         before = job.partial["rows"] if job.partial else []
-        # The service leaves out empty rows at a part's end: those between two parts are put back.
+        # The service leaves out empty rows at a part's end: put back those before this part.
         lines = [*before, *([] for _ in range(part.offset - len(before))), *lines] if lines else before
         shown = part.box.part(0, part.box.rows)
     result = {"range": shown, "majorDimension": job.payload.major_dimension, "values": lines}

@@ -22,7 +22,7 @@ from ratelimits.feedback import (
 )
 from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 
-# `ErrorInfo.reason` of the account, in lower case; source: docs/reference/wire-facts.md.
+# Values of `ErrorInfo.reason` for a closed account or key, in lower case; source: docs/reference/wire-facts.md.
 ACCOUNT_REASONS = frozenset({"billing_disabled", "consumer_suspended", "consumer_invalid", "api_key_expired"})
 
 _DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
@@ -35,7 +35,7 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     Read a refusal of a Google API: Sheets, Gemini, others with the same envelope.
 
     Returns:
-        None where it refuses for no quota: the words RESOURCE_EXHAUSTED also come with a 402, which no wait mends.
+        None if the refusal concerns no quota: RESOURCE_EXHAUSTED also comes with a 402, which does not pass by waiting.
     """
     found = read_details(status, headers, body)
     if found is None or found.violations:
@@ -45,7 +45,7 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
 
 
 def read_details(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
-    """Read what the details and the message name exactly, without a guess by the message's other words."""
+    """Read the quotas that the details and the message name exactly, without a guess from the message's other words."""
     if not is_of_a_quota(status, headers, body):
         return None
     error = error_of(body)
@@ -90,7 +90,7 @@ def _violations(details: list[dict[str, Any]], message: str) -> Iterator[Violati
 
 
 def _violation(sources: tuple[Any, ...], *, model: Any, cap: Any) -> Violation:
-    """Put together what all names of one quota say; the first that is a text is its name."""
+    """Combine what all names of one quota say; its name is the first of them that is a text."""
     names = [text for source in sources if (text := short_text(source))]
     read = QuotaName()
     for name in names:

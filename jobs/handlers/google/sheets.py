@@ -18,7 +18,7 @@ from .sheets_api import AnswerTooLong, SheetsRequest, call, for_unrepeatable
 
 TIMEOUT = timedelta(seconds=180)
 MAX_JOBS = 500
-# The ranges of a call stand in its address, which holds some 8,000 characters.
+# The ranges of a read are in its URL, which holds some 8,000 characters.
 MAX_READS = 100
 MAX_READ_BYTES = 8_000
 
@@ -30,7 +30,7 @@ _WRITTEN = "updatedRange,updatedRows,updatedColumns,updatedCells"
     service=SERVICE,
     call_type=CallType.WRITE,
     payload=ValuesUpdate,
-    idempotent=True,  # a fixed range holds the same after the second time
+    idempotent=True,  # writing a fixed range twice leaves the same values
     timeout=TIMEOUT,
     credential=lambda payload: payload.credential,
     coalesce=Coalesce(
@@ -101,7 +101,7 @@ async def values_append(jobs: Sequence[RunningJob[ValuesAppend]]) -> Sequence[Do
         answer = {}
     except ProviderError as error:
         told = for_unrepeatable(error)
-        if told is not error or UNREADABLE in error.message:  # they name the same range: all fail together
+        if told is not error or UNREADABLE in error.message:  # all jobs name the same range and fail together
             raise told from error
         cut_out(error, [1] * len(jobs), lambda message, guilty: ())
     updates = answer.get("updates")
@@ -141,7 +141,7 @@ async def values_get(jobs: Sequence[RunningJob[ValuesGet]]) -> Sequence[Done | C
     timeout=TIMEOUT,
     credential=lambda payload: payload.credential,
     coalesce=Coalesce(
-        # Where one may be repeated and another not, a lost answer would mean different things for one call.
+        # Repeatable jobs leave apart from others: a lost answer means something else for each.
         key=lambda payload: f"{payload.spreadsheet_id}|{payload.idempotent}|{payload.fields or ''}",
         max_items=MAX_JOBS,
         max_bytes=MAX_SHEETS_BODY_BYTES,

@@ -1,4 +1,4 @@
-"""One call to the Google Sheets API, v4: who shows what, and what a refusal means."""
+"""One call to the Google Sheets API, v4: the credential that it shows, and what a refusal means."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class SheetsRequest:
     One call.
 
     Attributes:
-        path: After the spreadsheet's id, `:batchUpdate`; quoted.
+        path: The URL's part after the spreadsheet's id, such as `:batchUpdate`; quoted.
         query: A sequence is sent as a parameter for each entry.
-        body: JSON-able; None sends none.
-        repeatable: A broken connection may be tried again, so kept ones may be used.
+        body: JSON-able; None: no body is sent.
+        repeatable: Whether the call may be repeated after a broken connection, so that it may use a kept connection.
     """
 
     method: str
@@ -67,8 +67,8 @@ async def call(credential: OpenCredential | None, request: SheetsRequest) -> dic
     Make one call and return its answer's object.
 
     Raises:
-        ProviderError: No success. With a status of 429 it says which quota had no room.
-        AnswerTooLong: It succeeded, but its answer is longer than we read.
+        ProviderError: The call failed. With a status of 429 the error says which quota had no room.
+        AnswerTooLong: The call succeeded, but its answer has more than MAX_SHEETS_ANSWER_BYTES.
         AddressTooLong
     """
     opened = _checked(credential)
@@ -99,7 +99,7 @@ def for_unrepeatable(error: ProviderError) -> ProviderError:
     """
     Return what a failure means for work that may not be done twice.
 
-    A 408 or 5xx may come after the write was applied, as may a broken connection: nobody knows.
+    A 408 or 5xx may come after the write was applied, as may a broken connection: the outcome is unknown.
     """
     answered = error.status is not None and error.outcome == "answered"
     if error.outcome != "unknown" and not (answered and _may_hide_success(error.status or 0)):

@@ -1,1 +1,1 @@
-"""`http.request`, and what is kept of answers."""
+"""`http.request`, and the part of an answer that is stored."""

@@ -19,7 +19,7 @@ EXCERPT_CHARACTERS = 500
 
 # Shorter values would mask ordinary words.
 _MIN_SECRET_LENGTH = 6
-# The length of a body's beginning from which an excerpt is made, and which is read for an error.
+# An excerpt is made of this beginning of a body. A body longer than _ERROR_BYTES is not parsed for an error.
 _EXCERPT_BYTES = 20_000
 _ERROR_BYTES = 1_000_000
 # PostgreSQL's jsonb takes neither NUL nor lone surrogates.
@@ -74,7 +74,7 @@ def text_of(body: bytes, charset: str | None, secrets: tuple[str, ...], *, is_tr
 
 
 def excerpt_of(response: OutboundResponse, secrets: tuple[str, ...]) -> str:
-    """Return the beginning of a body in one line; a megabyte's end is not looked at for it."""
+    """Return the beginning of a body in one line; the rest of a long body is not decoded."""
     beginning = response.body[:_EXCERPT_BYTES]
     is_cut = response.is_truncated or len(response.body) > len(beginning)
     return one_line(text_of(beginning, response.charset, secrets, is_truncated=is_cut))
@@ -86,7 +86,7 @@ def one_line(text: str) -> str:
 
 
 def error_document(response: OutboundResponse) -> Any:
-    """Parse the JSON that a refusal says its reasons in; None: it holds none, or more than any error needs."""
+    """Parse the JSON of a refusal; None: the body is no JSON, or longer than any error needs."""
     if len(response.body) > _ERROR_BYTES:
         return None
     try:

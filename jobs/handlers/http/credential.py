@@ -21,7 +21,7 @@ GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 def credential_faults(request: HttpRequest, credential: UsableCredential | OpenCredential) -> Mapping[str, str]:
-    """Return the fields of a payload for which it cannot go with a credential that its project may use, and why."""
+    """Return why a payload and a credential do not fit together, by field of the payload."""
     if fault := why_not_at(request.url, credential.hosts):
         return {"url": fault}
     if credential.placement == Placement.QUERY:
@@ -42,7 +42,7 @@ def forget_token_of(credential: OpenCredential) -> bool:
 
 async def shown_of(request: HttpRequest, credential: OpenCredential | None) -> OriginSecret:
     """
-    Return what the call shows of its credential.
+    Return the header or the query parameter by which the call shows its credential.
 
     Raises:
         ProviderError: The credential is not for that host, or its secret does not fit its placement. Nothing was sent.

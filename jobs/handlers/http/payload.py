@@ -19,14 +19,14 @@ MAX_HTTP_SECONDS = 55.0
 
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
-METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # the others may have one
+METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # OPTIONS and DELETE may have one
 
 _RANGE = re.compile(r"([1-5][0-9]{2})-([1-5][0-9]{2})")
 Status = Annotated[int, Field(ge=100, le=599)]
 
 
 def outbound_policy() -> OutboundPolicy:
-    """Return what `http.request` may reach, by the settings."""
+    """Return the policy by which handlers call out, as the settings say."""
     return OutboundPolicy.of(allow_loopback=settings.QUEUEOPS.allow_loopback_targets)
 
 
@@ -123,8 +123,8 @@ class HttpRequest(BaseModel):
         Return the body and its default content type.
 
         Args:
-            otherwise: The JSON of a request that has none, where its method has one.
-            written: Its `json` as the producer wrote it. It is sent so: what they signed may be over these very bytes.
+            otherwise: The JSON to send if the request has no body and its method has one.
+            written: The `json` as the producer wrote it. It is sent unchanged: a signature may cover these very bytes.
         """
         if self.text is not None:
             return self.text.encode(), "text/plain; charset=utf-8"

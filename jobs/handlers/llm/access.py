@@ -1,4 +1,4 @@
-"""The key that a call shows."""
+"""The API key that a call shows to its provider."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def key_of(service: str, credential: OpenCredential) -> str:
     Raises:
         ProviderError: The credential is another service's, or has no key. Nothing was sent.
     """
-    # The service names the limits: a payload may not choose another one's, or none's, for the same key.
+    # Limits are kept by service: a payload must not use the key under a service with other limits, or with none.
     if credential.service != service:
         raise unusable(f"Credential {credential.name!r} is for {credential.service!r}, not for {service!r}.")
     api_key = credential.secret.get("api_key")
@@ -23,5 +23,5 @@ def key_of(service: str, credential: OpenCredential) -> str:
 
 
 def unusable(message: str) -> ProviderError:
-    """Return the failure of a job whose credential does not serve."""
+    """Return the error of a job whose credential cannot be used."""
     return ProviderError(None, message, code="credential_unusable", outcome="refused")

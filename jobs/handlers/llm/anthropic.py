@@ -1,4 +1,4 @@
-"""Anthropic's Messages."""
+"""Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WORDS = ErrorWords(
     ),
 )
 _LIMIT_IN_MESSAGE = re.compile(r"rate limit of ([0-9,]{1,30}) ((?:input |output |)(?:tokens|requests) per [a-z]{1,10})")
-# Input tokens are told in three parts here; ours are all of them.
+# Anthropic states input tokens in three parts; our `input_tokens` is their sum.
 _COUNTS = {
     "input_tokens": "uncached_tokens",
     "cache_read_input_tokens": "cached_tokens",
@@ -109,14 +109,14 @@ def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
-    """Take a whole message, or what an event of a stream adds to it; what is no text is left out."""
+    """Take a whole message, or what an event of a stream adds to it: text and tool calls; the rest is left out."""
     message = event.get("message") if event.get("type") == "message_start" else event
     if not isinstance(message, dict):
         return
     blocks = message.get("content")
     for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
         _add_block(answer, block, place)
-    _add_block(answer, event.get("content_block"), event.get("index"))  # the first piece of a text may begin its block
+    _add_block(answer, event.get("content_block"), event.get("index"))  # a block's start may have its first text
     delta = event.get("delta")
     change = delta if isinstance(delta, dict) else {}
     answer.add_text(change.get("text"))
@@ -127,7 +127,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         model=message.get("model"),
         answer_id=message.get("id"),
     )
-    # As a stream begins, its output is that of its first piece: without a later count nobody knows the whole.
+    # A stream's first event counts the output of its first piece alone: without a later count the whole is unknown.
     answer.count(message.get("usage"), _COUNTS if message is event else _COUNTS_AT_FIRST)
     usage = answer.usage
     if "uncached_tokens" in usage:
@@ -137,7 +137,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
 
 
 def _add_block(answer: Generation, block: Any, place: Any) -> None:
-    """A block of text, or a call of a tool, whose arguments a stream brings after it."""
+    """Add a block of text, or a tool call, whose arguments a stream brings in later events."""
     if not isinstance(block, dict):
         return
     answer.add_text(block.get("text"))
@@ -151,12 +151,12 @@ def _place(index: Any) -> int:
 
 
 def knows(event: dict[str, Any]) -> bool:
-    """Every message and event names its type; of those to come what is no text is left out."""
+    """Whether the object has a type, as every message and event has; a new type is accepted, and its text is read."""
     return isinstance(event.get("type"), str)
 
 
 def cost(answer: Generation) -> int | None:
-    """Return input and output tokens together; its own limits count them apart."""
+    """Return input and output tokens together; Anthropic's limits count them apart."""
     return answer.usage.get("total_tokens")
 
 

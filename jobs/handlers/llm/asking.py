@@ -1,4 +1,4 @@
-"""One call to a language model's provider: sent, read, and what a refusal teaches of the server."""
+"""Makes one call to a language model's provider, reads its answer, and learns from a refusal what the server takes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ P = TypeVar("P", bound=ModelPayload)
 
 
 class Learned(Exception):
-    """A server refuses what others like it take: what it takes is known now, and the call is made again."""
+    """A server refused a field that similar servers take. The field that it takes is stored, and the call repeated."""
 
 
 def credential_of(job: RunningJob[P]) -> OpenCredential:
     """
     Raises:
-        ProviderError: There is none of this name.
+        ProviderError: There is no credential of this name.
     """
     if job.credential is None:
         raise unusable(f"There is no credential {job.payload.credential!r}.")
@@ -71,13 +71,13 @@ async def ask(
     Args:
         seconds: For the whole call.
         streams: The answer comes in pieces.
-        report: Told of the answer as it comes in, where it is streamed.
+        report: Called with the answer so far, whenever a piece of a stream comes in.
 
     Returns:
         The reader with the answer, and the secrets of the request, which no result may hold.
 
     Raises:
-        ProviderError: There is no answer, or a refusal.
+        ProviderError: No answer came, or a refusal.
         Learned: A refusal says what the server takes.
     """
     service, secrets = job.payload.service_name, secrets_in(request.headers)
@@ -121,7 +121,7 @@ def _learn(
 ) -> None:
     """
     Raises:
-        Learned: The refusal says what the server takes; the same field is not sent to it again.
+        Learned: The refusal says what the server takes; the refused field is not sent to it again.
     """
     credential = job.credential
     takes = dialect.learn(response.status, response.body, sent)
@@ -131,7 +131,7 @@ def _learn(
 
 
 def routed(job: RunningJob[P], result: dict[str, Any]) -> dict[str, Any]:
-    """With the way it went, where that is not the first."""
+    """Return the result, with the fallback that the job used, if it used one."""
     if not job.fallback_step:
         return result
     payload = job.payload

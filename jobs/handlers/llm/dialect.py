@@ -1,4 +1,4 @@
-"""The common part of language models' providers: a request, and an answer that comes in pieces."""
+"""The part that all providers of language models share: a request, and an answer that may come in pieces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.handlers.llm.requests.payload import LlmGenerate
 
 MAX_WORD = 200
-# In lower case; `eos`, `eos_token` and `complete` are of servers that speak as OpenAI does.
+# In lower case; `eos`, `eos_token` and `complete` come from OpenAI-compatible servers.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 
@@ -29,7 +29,7 @@ class ModelRequest:
     A request as it is sent. The key is in the headers, never in the URL.
 
     Attributes:
-        written: The body's text where its producer wrote it; None: the body is written here.
+        written: The body as JSON text, if its producer's own text is kept; None: `body` is written as JSON.
     """
 
     url: str
@@ -49,8 +49,8 @@ class ToolCall:
     A call of a tool that the model asks for.
 
     Attributes:
-        pieces: Of the arguments as JSON text, as a stream brings them.
-        whole: The arguments as an object, where the answer has them so.
+        pieces: Pieces of the arguments' JSON text, as a stream brings them.
+        whole: The arguments as an object, if the answer has them in that form.
     """
 
     name: str | None = None
@@ -76,7 +76,7 @@ class Generation:
 
     Attributes:
         finish_reason: As the provider says it; None: the answer goes on.
-        usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as told.
+        usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as the provider states them.
         calls: The tools that the model wants called, by their place in the answer.
         vectors: What an answer without text has: embeddings, or verdicts of a moderation, in the order of the input.
     """
@@ -107,13 +107,13 @@ class Generation:
             call.whole = arguments
 
     def note(self, *, finish_reason: Any = None, model: Any = None, answer_id: Any = None) -> None:
-        """Take what is a short text; providers also send null."""
+        """Take each value that is a text, cut to MAX_WORD; providers also send null."""
         self.finish_reason = _word(finish_reason) or self.finish_reason
         self.model = _word(model) or self.model
         self.id = _word(answer_id) or self.id
 
     def count(self, usage: Any, names: Mapping[str, str]) -> None:
-        """Take the counts of a usage object that are numbers; `names`: theirs to ours. They are cumulative."""
+        """Take the whole numbers of a usage object, which are cumulative; `names`: the provider's names to ours."""
         if isinstance(usage, dict):
             found = {ours: usage.get(theirs) for theirs, ours in names.items()}
             counts = {name: number for name, number in found.items() if type(number) is int}
@@ -122,7 +122,7 @@ class Generation:
                     self.usage[name] = max(number, self.usage.get(name, 0))
 
     def used(self) -> Usage | None:
-        """Return what the provider counted, by unit; None: it told nothing. Thoughts are output, told apart or not."""
+        """Return the provider's counts by unit; None: it stated none. Thoughts count as output."""
         found = self.usage
         if not found:
             return None
@@ -171,21 +171,21 @@ def with_options(body: dict[str, Any], options: Mapping[str, Any] | None) -> dic
 
 
 def phrases(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    """Patterns for messages; the case of letters does not count."""
+    """Compile patterns for messages; they ignore the case of letters."""
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorWords:
     """
-    The words in which a provider says what its status does not; sources: docs/reference/wire-facts.md.
+    The codes and phrases of a provider's errors that say more than their status; sources: docs/reference/wire-facts.md.
 
     Attributes:
         too_long_codes: The input is too long for the model.
         too_long: The same, in messages.
         no_credit_codes: The account's credit is gone.
         no_credit: The same, in messages.
-        account_codes: The account or the key is closed, in lower case: another request gets the same answer.
+        account_codes: In lower case: the account or the key is closed, and every other request gets the same answer.
     """
 
     too_long_codes: frozenset[str] = frozenset()
@@ -216,27 +216,27 @@ def codes_of(error: Mapping[str, Any]) -> set[str]:
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """
-    How one kind of provider is spoken to.
+    How requests to one kind of provider are written, and how its answers are read.
 
     Attributes:
         compose: (payload, part, base_url, api_key) -> what to send; an empty base_url is the public one.
-        adapt: (body, takes) -> the body for a server that takes something else, `CredentialSetting.Takes`.
+        adapt: (body, takes) -> the body for a server that takes other fields; `takes`: of `CredentialSetting.Takes`.
         learn: (status, body, what was sent) -> what a refusal says that the server takes instead; empty: nothing.
         absorb: Takes one answer, or one event of a stream, into a Generation.
-        knows: Whether an object is such an answer or event; any other is told as malformed.
-        cost: What its limits counted for the call; None: it did not say.
+        knows: Whether an object is such an answer or event; any other is an error, `malformed_answer`.
+        cost: What the provider's limits counted for the call; None: the answer does not say.
         push_back: (status, headers, body) -> the quotas that were exceeded; None: it is no refusal of a quota.
-        words: What its errors say besides.
-        end_of_stream: The event after the last, if it has one.
-        reason_is_last: A reason for the end comes with the last of the text. Gemini's may stand in every event.
-        picture_tokens: A picture takes at most so many, unless it is cut up; sources in docs/reference/wire-facts.md.
-        stated_output: It must be told how many tokens an answer may have: so many, where the payload says nothing.
-        counts_output: Its limits of tokens count output, too.
-        takes_contents: It takes `contents`, in Gemini's form.
-        refuses: What of a payload it is known to refuse; empty: nothing.
-        refuses_model: Why it has no model of the name; empty: it may have.
-        models: (base_url, api_key) -> the address that lists its models, and its headers, to try a key; None: nobody
-            knows how to ask that server.
+        words: The codes and phrases of its errors that say more than their status.
+        end_of_stream: The data of the event that ends a stream; None: there is no such event.
+        reason_is_last: Whether the finish reason comes only with the last text. Gemini may send one in every event.
+        picture_tokens: The most tokens of a picture that is not cut up; sources in docs/reference/wire-facts.md.
+        stated_output: The maximum of output tokens to state if the payload has none; None: it may be left out.
+        counts_output: Whether its limits of tokens count output, too.
+        takes_contents: Whether it takes `contents`, in Gemini's form.
+        refuses: (payload) -> what the provider is known to refuse of it; empty: nothing.
+        refuses_model: (model) -> why the provider has no model of that name; empty: it may have one.
+        models: (base_url, api_key) -> the address that lists its models, and its headers, to try a key; None: there is
+            no known way to ask that server.
         batches: Its batch API.
     """
 

@@ -15,7 +15,7 @@ from .dialect import Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
-# llama.cpp said it with a 500.
+# llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
 )
@@ -72,13 +72,13 @@ def error_event(error: dict[str, Any], *, service: str, secrets: tuple[str, ...]
 
 
 def _status_of(code: Any) -> int | None:
-    """A status, as a number or in digits; None: it is none."""
+    """Return an HTTP status that is a number or its digits; None: the code is no status."""
     number = int(code) if isinstance(code, str) and code.isascii() and code.isdecimal() else code
     return number if type(number) is int and number in _STATUSES else None
 
 
 def malformed(service: str, what: str) -> ProviderError:
-    """Nobody knows what became of a call whose answer cannot be read."""
+    """Return the error of a call whose answer cannot be read, so that its outcome is unknown."""
     return ProviderError(None, f"{service}: {what}", code="malformed_answer", outcome="unknown")
 
 
@@ -92,7 +92,7 @@ def error_in(parsed: Any) -> dict[str, Any]:
     """
     Return the error object of a body or an event; empty: there is none.
 
-    A stream's error is an array of one; vLLM and Mistral have the fields at the top of an object `error`.
+    A stream's error is an array of one object. vLLM and Mistral have the fields beside `"object": "error"`.
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 
 BASE_URL = "https://generativelanguage.googleapis.com"
-# It becomes part of a path.
+# The model's name becomes part of a path.
 _NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
 WORDS = ErrorWords(too_long=phrases(r"input token count .*exceeds the maximum"), account_codes=ACCOUNT_REASONS)
@@ -60,7 +60,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
 
 
 def address(verb: str, base_url: str, api_key: str, model: str) -> tuple[str, dict[str, str]]:
-    """Return where a call goes, and its headers; `verb`: what is done with the model."""
+    """Return where a call goes, and its headers; `verb`: the method, such as `generateContent`."""
     root = (base_url or BASE_URL).rstrip("/")
     return f"{root}/v1beta/models/{model}:{verb}", {"x-goog-api-key": api_key}
 
@@ -79,7 +79,7 @@ def _parts(turn: Turn, payload: LlmGenerate) -> list[dict[str, Any]]:
 
 
 def _thinking(payload: LlmGenerate) -> dict[str, Any] | None:
-    """How much it thinks: in tokens for models before 3, in a word for the others; see docs/reference/wire-facts.md."""
+    """How much the model thinks: tokens for models before 3, a word for others; see docs/reference/wire-facts.md."""
     if payload.reasoning is None:
         return None
     if _COUNTS_THOUGHTS.match(payload.model):
@@ -96,7 +96,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         if isinstance(piece, dict) and piece.get("thought") is not True:
             answer.add_text(piece.get("text"))
             if isinstance(call := piece.get("functionCall"), dict):
-                # Each comes whole, in a stream too.
+                # Each function call comes whole, even in a stream.
                 arguments = call.get("args") or {}
                 answer.add_call(len(answer.calls), name=call.get("name"), call_id=call.get("id"), arguments=arguments)
     feedback = event.get("promptFeedback")
@@ -108,7 +108,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     )
     answer.count(event.get("usageMetadata"), _COUNTS)
     if "total_tokens" in answer.usage:
-        # Gemini leaves out a count of nothing: where it only thought, or the prompt was blocked.
+        # Gemini leaves out a count of zero: the model only thought, or the prompt was blocked.
         answer.usage.setdefault("output_tokens", 0)
 
 
@@ -117,7 +117,7 @@ def knows(event: dict[str, Any]) -> bool:
 
 
 def cost(answer: Generation) -> int | None:
-    """Return the input tokens: output does not count."""
+    """Return the input tokens: Gemini's limits do not count output."""
     return answer.usage.get("input_tokens")
 
 

@@ -21,7 +21,7 @@ from .batches.form import batch_form
 from .dialect import Dialect, Generation, ModelRequest
 from .providers import DIALECTS
 
-# 100 is for the end: a stream's length is only guessed.
+# The most percent before the end: a stream's length is only guessed.
 _ALMOST = 99
 
 
@@ -67,7 +67,7 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
 
 
 def _request(job: RunningJob[LlmGenerate], asked: LlmGenerate, dialect: Dialect, part: str | None) -> ModelRequest:
-    """Compose the call; raises ProviderError where the credential does not fit."""
+    """Compose the call; raises ProviderError if the credential does not fit."""
     credential = credential_of(job)
     key = key_of(job.payload.service_name, credential)
     request = dialect.compose(asked, part, credential.base_url, key)

@@ -1,4 +1,4 @@
-"""The most output tokens of a call that does not say, by model; sources in docs/reference/wire-facts.md. Pure."""
+"""The most output tokens of a call that states no maximum, by model; sources in docs/reference/wire-facts.md. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VARIANT = re.compile(r"(?:[-@:]|\Z)")
 
 
 def most_output_of(model: str) -> int | None:
-    """Return what its provider documents; None: nobody knows such a model. A path before its name is left out."""
+    """Return the maximum that the model's provider documents; None: unknown. A path before the name is left out."""
     name = model.rpartition("/")[2].lower()
     known = [one for one in MAX_OUTPUT if name.startswith(one) and _VARIANT.match(name, len(one))]
     return MAX_OUTPUT[max(known, key=len)] if known else None

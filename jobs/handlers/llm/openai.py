@@ -60,7 +60,7 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
-# A server that speaks as OpenAI does may stand before any model: it passes on the words of whom it asked.
+# An OpenAI-compatible gateway may stand before any provider, and passes on that provider's error messages.
 WORDS = ErrorWords(
     too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
     # OpenAI; llama.cpp; Mistral; vLLM; LiteLLM.
@@ -94,7 +94,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     turns = [{"role": turn.role, "content": _content(turn, payload)} for turn in payload.turns(part)]
     body: dict[str, Any] = {"model": payload.model, "messages": turns}
     if payload.max_output_tokens is not None:
-        # OpenAI's newer models refuse the old name, most other servers know no other.
+        # OpenAI's newer models refuse `max_tokens`; most other servers take no other name.
         name = "max_completion_tokens" if is_openai(base_url) or is_azure(base_url) else "max_tokens"
         body[name] = payload.max_output_tokens
     named = {
@@ -161,9 +161,9 @@ def adapt(body: Mapping[str, Any], takes: frozenset[str]) -> Mapping[str, Any]:
 
 def learn(status: int, body: bytes, sent: Mapping[str, Any]) -> str:
     """
-    Return what a server takes that refuses a field by its name; empty: it says nothing of the kind.
+    Return what a server takes instead of the field that it refuses by name; empty: it refuses no field so.
 
-    A field that is sent and of which a value is refused, such as a max_tokens that is too large, is taken.
+    If only a field's value is refused, such as a max_tokens that is too large, the server does take the field.
     """
     text = body[:MAX_READ].decode(errors="replace")
     if status not in REFUSES_FIELDS or not _NOT_TAKEN.search(text):
@@ -189,14 +189,14 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
 
 
 def _add_content(answer: Generation, content: Any) -> None:
-    """A text, or parts as Mistral sends them; of these the thoughts are left out."""
+    """Add a text, or the parts that Mistral sends, of which the thoughts are left out."""
     for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
         if isinstance(part, dict) and part.get("type") in _TEXTS:
             answer.add_text(part.get("text"))
 
 
 def _add_calls(answer: Generation, calls: Any) -> None:
-    """Calls of tools, whole or in pieces; a stream's pieces say by `index` to which call they belong."""
+    """Add tool calls, whole or in pieces; the `index` of a stream's piece says to which call it belongs."""
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
@@ -206,7 +206,7 @@ def _add_calls(answer: Generation, calls: Any) -> None:
 
 
 def _count(answer: Generation, usage: Any) -> None:
-    """Take the usage of an answer or of a choice. xAI counts reasoning in the total alone: the rest of it is output."""
+    """Take the usage of an answer or of a choice. xAI has reasoning in the total alone: output is total less input."""
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
         answer.count(usage.get("prompt_tokens_details"), {"cached_tokens": "cached_tokens"})
@@ -230,9 +230,9 @@ def cost(answer: Generation) -> int | None:
 
 
 def is_openai(base_url: str) -> bool:
-    """Whether the address is OpenAI's own, written down or not."""
+    """Whether the address is OpenAI's own; an empty one is, too."""
     host = urlsplit(base_url or BASE_URL).hostname or ""
-    return host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")  # in the EU and elsewhere it has names below it
+    return host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")  # regional hosts, such as the EU's, are subdomains
 
 
 def is_azure(base_url: str) -> bool:
@@ -241,7 +241,7 @@ def is_azure(base_url: str) -> bool:
 
 
 def _azure_url(base_url: str, model: str, after: str) -> str:
-    """The model names the deployment there; without a version in the address it is the API that needs none."""
+    """Return the URL; the model names the deployment. An address without a version is of the API that needs none."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     if not path:
@@ -250,7 +250,7 @@ def _azure_url(base_url: str, model: str, after: str) -> str:
 
 
 def root_of(base_url: str) -> str:
-    """Where the API is."""
+    """Return the URL of the API's root."""
     root = (base_url or BASE_URL).rstrip("/")
     return root if urlsplit(root).path else f"{root}/v1"
 
@@ -260,11 +260,11 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     Read a refusal of an OpenAI-compatible server from its message and its `x-ratelimit-*` headers, or from headers that
     are common to many APIs, see `rate_headers`.
 
-    The headers are believed where they make sense together: a limit above zero, no more left than that, a reset that
-    is a time. A header's limit states no period, so it is a cap only where all of it is back within a minute.
+    The headers are used only if they make sense together: a limit above zero, no more left than that, a reset that is a
+    time. A header's limit states no period, so it is taken for a cap only if all of it is back within a minute.
 
     Returns:
-        None where it refuses for no quota, and for a 429 that says the credit is gone.
+        None if the refusal concerns no quota, or if a 429 says that the credit is used up.
     """
     if not is_of_a_quota(status, headers, body):
         return None
@@ -320,7 +320,7 @@ def _gauge_of(violation: Violation, gauges: Sequence[StatedQuota]) -> StatedQuot
 
 
 def _is_of_a_minute(gauge: StatedQuota) -> bool:
-    """A header's limit mostly states no period: it is a minute's where all of it is back within one."""
+    """Whether a header's limit is a minute's: it mostly states no period, but is all back within a minute."""
     if gauge.window_seconds is not None:
         return gauge.window_seconds == MINUTE_SECONDS
     return gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS

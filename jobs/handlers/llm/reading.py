@@ -49,7 +49,7 @@ class EventReader:
         return events
 
     def end(self) -> list[str]:
-        """Return what came without the empty line that ends an event: some servers leave out the last."""
+        """Return the data of an unfinished event: some servers leave out the empty line after the last event."""
         events = self.feed(b"\n\n")
         self._data = []
         return events
@@ -64,7 +64,7 @@ class AnswerReader:
     """
     Reads one answer of a provider into `answer`.
 
-    Every method raises ProviderError for an error that the answer holds and for what cannot be read.
+    Every method raises ProviderError for an error inside the answer, and for an answer that cannot be read.
     """
 
     def __init__(self, dialect: Dialect, *, service: str, secrets: tuple[str, ...]) -> None:
@@ -77,12 +77,12 @@ class AnswerReader:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the text is complete, though the line breaks now; its usage may still be missing."""
+        """Whether the text is complete, even if the connection breaks now; its usage may still be missing."""
         return self.answer.finish_reason is not None and (self._saw_end or self._dialect.reason_is_last)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more of a stream is needed, though its server may keep it open: its end, or its counts."""
+        """Whether reading may stop though the server keeps the stream open: its end or its counts have come."""
         counted = self._dialect.reason_is_last and "output_tokens" in self.answer.usage
         return self._saw_end or (self.answer.finish_reason is not None and counted)
 
@@ -99,7 +99,7 @@ class AnswerReader:
             raise llm_errors.cut(self._service)
 
     def take_whole(self, body: bytes) -> None:
-        """Read an answer that is no stream: one object, or Gemini's array of what would have been the events."""
+        """Read an answer that is no stream: one object, or Gemini's array of what a stream sends as events."""
         try:
             parsed = self.whole = json.loads(body)
         except (ValueError, RecursionError):

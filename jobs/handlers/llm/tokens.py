@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 BYTES_PER_TOKEN = 4.0
-# Gemini counts so many for a small picture or a page. Other parts are worse guesses; the answer settles them.
+# Gemini counts so many for a small picture or a page. For other parts it is a guess; the answer's count replaces it.
 TOKENS_PER_OTHER_PART = 258
 DEFAULT_OUTPUT_TOKENS = 1_000
 
@@ -25,7 +25,7 @@ def count_tokens(text: str, *, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
 
 
 def tokens_of_bytes(size: int, *, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
-    """The same of a text of `size` bytes."""
+    """Return the same estimate for a text of `size` bytes."""
     return math.ceil(size / bytes_per_token)
 
 

@@ -1,4 +1,4 @@
-"""The calls of the API, each as steps that both kinds of client take. `QueueOps` says what the calls do."""
+"""The calls of the API, each as steps that both kinds of client take. `QueueOps` documents the calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ AnyBatch = Batch | SubmittedBatch
 def id_of(given: Id | Record) -> str:
     """
     Raises:
-        InvalidRequest: It is no UUID, so it would name another address.
+        InvalidRequest: The value is no UUID, so the path would name another address.
     """
     value = getattr(given, "id", given)
     try:
@@ -75,7 +75,7 @@ def id_of(given: Id | Record) -> str:
 def _allowance_path(allowance: str | Allowance) -> str:
     """
     Raises:
-        InvalidRequest: It is no project's id, so it would name another address.
+        InvalidRequest: The value is no project's id, so the path would name another address.
     """
     project = allowance.project if isinstance(allowance, Allowance) else allowance
     if not PROJECT_ID.fullmatch(project):
@@ -86,7 +86,7 @@ def _allowance_path(allowance: str | Allowance) -> str:
 class Calls:
     """
     Attributes:
-        timeout: Seconds without a byte; None: the transport's.
+        timeout: Seconds to wait for the next byte; None: the transport's.
     """
 
     def __init__(self, retry: Retry) -> None:
@@ -161,7 +161,7 @@ class Calls:
             headers={
                 "content-type": "application/x-ndjson",
                 "content-length": str(spool.size_bytes),
-                "idempotency-key": str(uuid4()),  # nothing is stored: it may be sent again
+                "idempotency-key": str(uuid4()),  # a forecast stores nothing, so it may be sent again
             },
             timeout=BATCH_TIMEOUT_SECONDS,
         )
@@ -191,10 +191,11 @@ class Calls:
 
     def subject(self, given: Target, *, wait: float = 0.0) -> Steps[Subject]:
         """
-        Return what an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's.
+        Return the present state of the job, batch or operation that is given as a record or an id. A plain id may be a
+        batch's or a job's.
 
         Args:
-            wait: Seconds that the server may wait for the end of a job or batch that is known as one.
+            wait: Seconds that the server may wait for the end of a job or batch that is given as a record.
         """
         if isinstance(given, Job):
             return (yield from self.job(given, wait=wait))
@@ -284,14 +285,15 @@ class Calls:
         return rows
 
     def _with_jobs(self, batch: Id | AnyBatch) -> Steps[Sequence[Id]]:
-        """The batch, or those whose jobs it would have made again."""
+        """Return the batch, or, if it made no jobs, the batches that have the jobs which it would have made again."""
         found = batch if isinstance(batch, Batch | SubmittedBatch) else (yield from self.batch(batch))
         of = found.total if isinstance(found, Batch) else found.accepted
         return [found.id] if of or not found.known_batches else list(found.known_batches)
 
     def audit(self, filters: Body) -> Steps[None]:
         """
-        Emit entries until there are no more now. With the oldest first, the server always has a cursor to go on from.
+        Emit entries until there are no more at present. With the oldest first, the server returns a cursor on every
+        page, from which a later call goes on.
         """
         params: dict[str, Any] = {"page_size": PAGE_SIZE, **_plain(filters)}
         while True:
@@ -418,7 +420,7 @@ class Calls:
         return record.of(answer.body)
 
     def _act(self, path: str, record: type[AnyRecord], **body: Any) -> Steps[AnyRecord]:
-        """Do something once. Values that are None or empty are left to the server."""
+        """Carry out an action once, however often it is sent. Values that are None or empty are left to the server."""
         answer = yield from self.request(
             "POST",
             path,

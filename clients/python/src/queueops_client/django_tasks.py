@@ -1,9 +1,9 @@
 """
-A backend of `django.tasks` for a Django site of one's own: its tasks become jobs of an installation, over the API.
+A backend of `django.tasks` for any Django site: the site's tasks become jobs of a QueueOps installation, over its API.
 
     TASKS = {"default": {"BACKEND": "queueops_client.django_tasks.QueueOpsApiBackend", "OPTIONS": {"url": …, "key": …}}}
 
-The installation's workers carry them out: the app that has the tasks is installed there, too (QUEUEOPS_EXTRA_APPS).
+The installation's workers run the tasks, so the app that has them must be installed there, too (QUEUEOPS_EXTRA_APPS).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STATUSES = {
 
 
 class TaskNotSuccessful(Exception):
-    """Stands in a result's errors for what ended the task: the API tells its message, not its class."""
+    """The class in a result's errors: the API returns the message of what ended the task, but not its class."""
 
 
 class QueueOpsApiBackend(BaseTaskBackend):
@@ -54,7 +54,7 @@ class QueueOpsApiBackend(BaseTaskBackend):
     Options: `url` and `key` (or QUEUEOPS_URL and QUEUEOPS_KEY), of the project in which the installation has its tasks.
     `backend`: the alias of its own backend there, `default` unless said.
 
-    `enqueue` sends at once, whatever becomes of the site's transaction: call it with `transaction.on_commit`.
+    `enqueue` sends at once, even if the site's transaction is rolled back later: call it with `transaction.on_commit`.
     """
 
     supports_defer = True
@@ -79,7 +79,7 @@ class QueueOpsApiBackend(BaseTaskBackend):
         Send the task; when this returns, it is stored durably.
 
         Raises:
-            InvalidTask, TypeError, ValueError: This backend cannot run it so, or its arguments are no JSON.
+            InvalidTask, TypeError, ValueError: This backend cannot run the task so, or its arguments are no JSON.
             ClientError: The installation refused it, or does not answer.
         """
         self.validate_task(task)

@@ -1,8 +1,8 @@
 """
-One request and its answer, without any input or output: what to send, when again, what an answer means.
+One request and its answer, without any input or output: what to send, when to send it again, what an answer means.
 
 Everything the client does is written once, as a generator of steps: Send, Pause, Emit, or a function of no arguments.
-`transport` takes the steps, in one kind by blocking and in one by awaiting, and sends back the outcome of each.
+`transport` carries out the steps, blocking in one class and awaiting in the other, and sends back each outcome.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Value = TypeVar("Value")
 Item = TypeVar("Item")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-SHOWN_CHARACTERS = 200  # of an answer that is not ours
+SHOWN_CHARACTERS = 200  # of an answer that did not come from QueueOps
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """
-    Send a request; comes back as Received.
+    A step: send a request. Its outcome is a Received.
 
     Attributes:
         content: Bytes, or a function that begins the body anew for every attempt.
-        is_safe: Carrying it out twice has the effect of once.
+        is_safe: Whether carrying the request out twice has the effect of once.
     """
 
     method: str
@@ -87,12 +87,12 @@ class RequestOptions(TypedDict, total=False):
     The options of a request besides its method and path.
 
     Attributes:
-        json: The body as JSON; or else
-        content: the body as it is, with a content-type among the headers.
-        params: Of the query. Values that are None are left out; lists are joined by commas.
-        timeout: Seconds without a byte; by default the transport's.
-        is_safe: Carrying it out twice has the effect of once. By default true for a request that reads, or has an
-            Idempotency-Key.
+        json: The body as a value, to be sent as JSON.
+        content: The body's bytes, instead of `json`; with a content-type among the headers.
+        params: The query's parameters. Values that are None are left out; lists are joined by commas.
+        timeout: Seconds to wait for the next byte; by default the transport's.
+        is_safe: Whether carrying the request out twice has the effect of once. By default true for a request that
+            reads, or has an Idempotency-Key.
     """
 
     json: Any
@@ -119,10 +119,10 @@ def request_of(method: str, path: str, **options: Unpack[RequestOptions]) -> Sen
 
 def exchange(request: Send, retry: Retry) -> Steps[Answer]:
     """
-    Send a request until it is answered for good.
+    Send a request, and repeat it as `retry` allows until it succeeds.
 
     Raises:
-        ApiError, Unreachable: The last attempt's; with the request's idempotency key.
+        ApiError, Unreachable: The last attempt's error; an Unreachable has the request's idempotency key.
     """
     began = time.monotonic()
     repeat = 0
@@ -164,7 +164,7 @@ def answer_of(received: Received) -> Answer:
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Return seconds from now, from a number of seconds or a date; None: there is no readable one."""
+    """Return the seconds to wait by a Retry-After header, a number or a date; None: there is no readable one."""
     text = headers.get("retry-after", "")
     try:
         seconds = float(text)

@@ -30,7 +30,7 @@ class LineLost(ClientError):
     The socket could not be opened, or was closed.
 
     Attributes:
-        refused: The server, or a proxy before it, answered and would not have a socket.
+        refused: Whether the server, or a proxy before it, answered and refused a socket.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
@@ -64,7 +64,7 @@ class Line:
 
     def hear(self, seconds: float) -> dict[str, Any] | None:
         """
-        Return the next message; None when none came for so long.
+        Return the next message; None: no message came within `seconds`.
 
         Raises:
             LineLost
@@ -97,7 +97,7 @@ class Line:
 
 
 class AsyncLine:
-    """As Line."""
+    """The same as Line, for asyncio."""
 
     def __init__(self) -> None:
         self._connection: AsyncConnection | None = None

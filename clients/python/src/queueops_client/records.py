@@ -79,17 +79,18 @@ class Job(Record):
     A job. Lists and the answer to a submission leave some fields None; `QueueOps.job` has them all.
 
     Attributes:
-        created: Of a submission: False: this is a job that existed already. `outcome` says why: `created`; `duplicate`:
-            of its idempotency_key; `pending`: of its unique_key, left as it is; `replaced`: that one does the work now.
+        created: After a submission; False: the job existed already. `outcome` says why: `created`; `duplicate`: its
+            idempotency_key is the same; `pending`: its unique_key is, and it stays as it is; `replaced`: its unique_key
+            is, and it does the new work.
         waiting_for: Why it does not run now, in words.
-        cost: Units or tokens, as estimated; `costs`: by unit, where the cost does not say all.
-        complete_by: By when it is wanted.
-        via: `batch`: it goes, or went, by a batch of its provider; `live`: it was to, and went live; None: live.
-        provider_batch: The one that it was a line of last: id, state, provider_id.
+        cost: Units or tokens, as estimated; `costs`: by unit, if one figure does not say all.
+        complete_by: When its result is wanted.
+        via: `batch`: it goes, or went, by a batch of its provider; `live`: it should have, but went live; None: live.
+        provider_batch: The last provider batch that it was a line of: id, state, provider_id.
         cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
-        prices: What it costs live and by batch, in millionths of `currency`; is_used: by what its last call used, else
-            by what calls like it have.
-        ended_batch: Of a batch's callback: the batch, its name, counts and verdict.
+        prices: What it costs live and by batch, in millionths of `currency`; is_used: by the usage of its last call,
+            else by that of earlier calls like it.
+        ended_batch: If it is a batch's callback: the batch, its name, counts and verdict.
         takes: The values of its payload that come from other jobs' results: place, job and path of each.
     """
 
@@ -143,7 +144,7 @@ class Job(Record):
 
     @property
     def failed(self) -> bool:
-        """Ended, and not as it should."""
+        """Whether it has ended without success."""
         return self.has_ended and self.state != "completed"
 
 
@@ -153,21 +154,21 @@ class Batch(Record):
     A batch.
 
     Attributes:
-        verdict: What it is: waiting, held, running, succeeded, succeeded_with_failures, failed or cancelled.
-        held_by: What stops it, in words, where the verdict is `held`.
-        guard: When it stops itself: `percent` of its `first` jobs; `state`; and what was found. None: never.
+        verdict: Its state in one word: waiting, held, running, succeeded, succeeded_with_failures, failed or cancelled.
+        held_by: What stops it, in words, if the verdict is `held`.
+        guard: When it stops itself: if `percent` of its `first` jobs fail; `state`; and what was found. None: never.
         counts: Items by state; a requeued item counts once, as its latest job.
-        held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
-        scheduled: Of those queued, how many wait for their time; `scheduled_until`: when the last of them may begin.
+        held_by_outage: How many of the rate_limited items wait for an outage to end, and not for quota.
+        scheduled: How many of the queued items wait for their time; `scheduled_until`: when the last of them may begin.
         progress: Percent of the items that have ended.
-        eta: A forecast; None while nothing is known.
-        eta_earliest: Where its speed so far and the limits differ much: what the speed says.
-        cost_money: What its jobs cost so far, in millionths of `currency`; None: not known, or a price is missing; in
-            lists always.
+        eta: When it will end, by a forecast; None: nothing is known yet.
+        eta_earliest: The end by its speed so far, if that differs much from the end by the limits.
+        cost_money: What its jobs cost so far, in millionths of `currency`; None: not known, or a price is missing.
+            Always None in lists.
         after: Ids of the jobs and batches that it waits for; `on_failure`: what happens if one of them does not
             succeed.
         on_finish_job: The job that is carried out when it ends; None: none was asked for.
-        known_batches: The first batches that have jobs which were submitted again with this one, and not made again.
+        known_batches: The first batches that already had jobs of this submission, which were not made again.
     """
 
     id: UUID
@@ -205,7 +206,7 @@ class Batch(Record):
 
     @property
     def failed(self) -> int:
-        """How many items ended, and not as they should."""
+        """How many items have ended without success."""
         return self.counts.get("failed", 0) + self.counts.get("cancelled", 0)
 
 
@@ -217,8 +218,8 @@ class SubmittedBatch(Record):
         pending: Jobs not made because a job with their unique_key has not ended; `replaced`: that job does their work
             now.
         errors: With `partial`, the first 1,000 lines refused: line (from 1), code, message, fields.
-        idempotency_key: Under which it was submitted.
-        known: The first 1,000 lines that made no job: line (from 1), outcome, job (that stands for its key), batch.
+        idempotency_key: The key under which it was submitted.
+        known: The first 1,000 lines that made no job: line (from 1), outcome, job (the one that has its key), batch.
         known_batches: The first batches that have those jobs.
     """
 
@@ -237,13 +238,13 @@ class SubmittedBatch(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastWay(Record):
     """
-    A batch by one way.
+    The forecast of a batch for one way, live or by batch.
 
     Attributes:
         price: In millionths of the currency; None: a price is missing.
-        price_range: at_least and at_most (None: nothing bounds it), where calls like some of these are too few yet.
-        finish_at: When the last job would have ended; None: nobody knows, see `why`.
-        seconds: Until then.
+        price_range: at_least and at_most (None: nothing bounds it), if some jobs have too few earlier calls like them.
+        finish_at: When the last job would have ended; None: not known, see `why`.
+        seconds: How long until then.
     """
 
     price: int | None = None
@@ -259,11 +260,11 @@ class Forecast(Record):
     A forecast of a batch, if it were submitted now.
 
     Attributes:
-        accepted: False: its submission would be refused because of what is rejected.
+        accepted: False: the submission would be refused because of the `rejected` lines.
         jobs: count, duplicates and by_model.
         tokens: By unit, each known, expected and reserved.
         learned: Whether all tokens follow from earlier calls; None: there are none.
-        live, batch: Its price and end by either way.
+        live, batch: Its price and end for each way.
         missing_prices: service, model and via of each.
         budgets: Budgets that have less left than the whole batch should cost live.
         binding: The limits that take time, the slowest first.
@@ -295,9 +296,9 @@ class Result(Record):
 
     Attributes:
         result: What its handler returned; None until it has completed, and where `stored_result` is set.
-        stored_result: Of a large result its size and where it is: `QueueOps.result` gets it.
-        last_error_code: Of its last failed attempt; also set while it is retried.
-        origin: The failed job whose place this one took, where it was requeued.
+        stored_result: For a large result: its size and where it is stored; `QueueOps.result` gets it.
+        last_error_code: The code of its last failed attempt; also set while it is retried.
+        origin: The failed job that was requeued as this one.
     """
 
     id: UUID
@@ -368,8 +369,8 @@ class Schedule(Record):
 
     Attributes:
         jobs: Each as in its submission.
-        next_fire_at: With its jitter; None: it does not fire any more.
-        next_due: The next five by the cron text, without jitter.
+        next_fire_at: When it fires next, with its jitter; None: it does not fire any more.
+        next_due: The next five times by the cron text, without jitter.
         refused_in_a_row: How many of its last fires were refused.
     """
 
@@ -399,14 +400,14 @@ class Schedule(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Record):
     """
-    An address at which the project is told what ended.
+    An address that gets messages about the project's ended batches and jobs.
 
     Attributes:
-        batches: It is told that batches ended.
+        batches: Whether it is told that batches ended.
         jobs: Which ended jobs it is told of, by `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and `batch_id`; None:
             of none.
-        most_jobs: Ended jobs of one message, at most.
-        secret: With which its messages are signed; only in the answer to its creation.
+        most_jobs: The most ended jobs in one message.
+        secret: The secret that signs its messages; only in the answer to its creation.
     """
 
     id: UUID
@@ -426,8 +427,8 @@ class Delivery(Record):
 
     Attributes:
         event: `batch.finished`, `jobs.ended` or `webhook.test`.
-        jobs_told: Ended jobs that it tells of.
-        job_id: That carries it out. `state` and `error_code` are of that job.
+        jobs_told: How many ended jobs it tells of.
+        job_id: The job that sends it; `state` and `error_code` are that job's.
     """
 
     id: UUID
@@ -451,7 +452,7 @@ class SentAgain(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeardJob(Record):
-    """An ended job that a webhook hears of. `delivery_id`: the message that tells it; None: it waits for the next."""
+    """An ended job that a webhook is told of. `delivery_id`: its message; None: it waits for the next one."""
 
     id: int
     job_id: UUID
@@ -474,10 +475,10 @@ class Window(Record):
 
     Attributes:
         scope: `project`; or `service`, `kind`, `global`: only operators change those.
-        weekdays: On which it begins; 0 is Monday.
+        weekdays: The days on which it begins; 0 is Monday.
         since, until: What the clock in `time_zone` shows, such as 22:00:00.
         is_open: Whether it holds its work now.
-        next_times: The next five, one that is open first.
+        next_times: The next five times; if it is open now, that time is the first.
     """
 
     id: UUID
@@ -507,10 +508,10 @@ class Allowance(Record):
 
     Attributes:
         unit: `requests` or `tokens`.
-        policy: `strict`: nothing is reserved beyond the quota; `record_overage`: it is, and recorded.
-        set_by_operator: Keys of the project may look at it only.
-        months: Of a change: how many users' months have another quota now.
-        warnings: Of a change: what may surprise.
+        policy: `strict`: nothing is reserved beyond the quota; `record_overage`: more is reserved, and recorded.
+        set_by_operator: Whether an operator set it, so that the project's keys may only read it.
+        months: After a change: how many users' months have another quota now.
+        warnings: After a change: its effects that may surprise.
     """
 
     project: str
@@ -555,8 +556,8 @@ class AuditEntry(Record):
 
     Attributes:
         moved: How many rows it changed.
-        address: Of who asked.
-        cursor: With `order="oldest"`, of the last entry of each page: what a later call goes on from.
+        address: The network address that the change came from.
+        cursor: With `order="oldest"`, set on the last entry of each page: a later call goes on from it.
     """
 
     id: int
@@ -580,7 +581,7 @@ class Event(Record):
 
     Attributes:
         to: The state after a `state_change`; the one before is in `raw["from"]`.
-        skipped: So many events before this one were left out, because too many came at once.
+        skipped: How many events before this one were left out, because too many came at once.
     """
 
     id: int
@@ -598,8 +599,8 @@ class Event(Record):
 class Moved(Record):
     """
     Attributes:
-        moved: What an action changed; of requeued dead letters, their new jobs.
-        unmoved: Unknown in this project, or in a state that the action does not apply to.
+        moved: Ids that the action changed; for requeued dead letters, with their new jobs.
+        unmoved: Ids that are unknown in this project, or in a state that the action does not apply to.
     """
 
     moved: Mapping[str, str] | Sequence[str] = ()
@@ -610,7 +611,7 @@ class Moved(Record):
 class Paused(Record):
     """
     Attributes:
-        changed_jobs: Held or released by this call.
+        changed_jobs: How many jobs this call held or released.
     """
 
     paused: bool = False
@@ -622,9 +623,10 @@ class Project(Record):
     """
     Attributes:
         counts: Jobs by state.
-        scheduled: Of those queued, how many wait for their time; `scheduled_until`: when the last of them may begin.
+        scheduled: How many of the queued jobs wait for their time; `scheduled_until`: when the last of them may begin.
         max_waiting_jobs: Submissions beyond so many unfinished jobs are refused.
-        encrypted: Payloads and results are encrypted in the server's database; jobs are not found by them.
+        encrypted: Whether payloads and results are encrypted in the server's database, so that jobs are not found by
+            them.
     """
 
     id: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from queueops_client.errors import ApiError, TooManyRequests, Unreachable
 
-# A proxy answers these for a server that is away, and the server for a database that is away.
+# A proxy answers these while the server is down, and the server while its database is down.
 PASSING = frozenset({502, 503, 504})
 
 
@@ -20,7 +20,7 @@ class Retry:
 
     Attributes:
         budget_seconds: No repeat begins later than this after the first attempt; 0: never repeat.
-        draw: From 0 to 1.
+        draw: Returns a random number from 0 to 1.
         told: Called before the pause of each repeat, with the reason and the repeat's number, counted from 1.
     """
 
@@ -31,7 +31,7 @@ class Retry:
     told: Callable[[ApiError | Unreachable, int], None] | None = None
 
     def backoff_seconds(self, repeat: int) -> float:
-        """Before the given repeat, counted from 1."""
+        """Return a random time to wait before the given repeat, counted from 1."""
         return self.draw() * min(self.cap_seconds, self.base_seconds * 2.0 ** min(repeat - 1, 32))
 
     def pause_seconds(
@@ -40,12 +40,12 @@ class Retry:
         """
         Return how many seconds to wait before sending the request again; None: give up.
 
-        A request that may have been carried out is sent again only if that is safe. One that never arrived, or was
-        refused for its rate, always may be. The server's Retry-After is never undercut.
+        A request that may have been carried out is sent again only if that is safe. A request that never
+        arrived, or was refused for its rate, may always be sent again. The server's Retry-After is never undercut.
 
         Args:
             elapsed: Seconds since the first attempt began.
-            is_safe: Carrying the request out twice has the effect of once.
+            is_safe: Whether carrying the request out twice has the effect of once.
         """
         if isinstance(error, Unreachable):
             may_repeat, least = is_safe or not error.may_have_arrived, 0.0

@@ -1,4 +1,4 @@
-"""Submissions: single jobs, and streams of them laid down in a file until they are accepted."""
+"""Submissions: single jobs, and streams of jobs that are kept in a file until the server accepts them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from uuid import UUID
 
 from queueops_client.errors import InvalidRequest, TooManyJobs
 
-MAX_BATCH_JOBS = 100_000  # the server's, of one batch
-MEMORY_BYTES = 1_000_000  # of a stream; the rest goes to a temporary file
+MAX_BATCH_JOBS = 100_000  # the server's limit for one batch
+MEMORY_BYTES = 1_000_000  # a longer stream goes to a temporary file
 BLOCK_BYTES = 262_144
 OTHERS_TURN_JOBS = 500  # read in one go before other tasks have their turn
 
@@ -27,24 +27,24 @@ class JobOptions(TypedDict, total=False):
     The options of a job besides its kind and payload.
 
     Attributes:
-        idempotency_key: Of the work itself: a second job with it is never created, in any batch.
+        idempotency_key: A key of the work itself: a second job with it is never created, in any batch.
         user_id: The end user on whose behalf the call is made.
-        unique_key: No second job with it is created while one has not ended: one of the same kind, or with
-            `unique_in="project"` of any kind. `if_pending`: `keep` that job as it is, or `replace` its work if it has
-            not begun.
-        debounce_seconds: Begin when nothing was submitted with the unique_key for so long. Each submission replaces the
+        unique_key: No second job with this key is created while a job of the same kind has not ended, or, with
+            `unique_in="project"`, a job of any kind. `if_pending`: `keep` that job as it is, or `replace` its work if
+            it has not begun.
+        debounce_seconds: Begin once nothing was submitted with the unique_key for so long. Each submission replaces the
             waiting job and puts it off, to at most `debounce_most_seconds` after the first.
-        scheduled_at: Not before then; or `delay_seconds` from now.
-        expires_at: Fails if it still waits then.
-        complete_by: By when it is wanted: a job with time enough goes by a batch of its provider, at half the price.
+        scheduled_at: The job does not begin before then; or before `delay_seconds` from now.
+        expires_at: The job fails if it still waits then.
+        complete_by: When the result is wanted: with time enough, it goes by a batch of its provider, at half the price.
         via: `live`, `batch`, or `auto`: by batch where the deadline allows it.
-        retry_policy, cost, model: Instead of the handler's own.
-        tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
+        retry_policy, cost, model: Used instead of the handler's own.
+        tags: Words to find the job by, in the admin and in `jobs(tags=...)`: at most 20.
         user_label: What operators call the user of `user_id`.
         after: Ids of jobs and batches, and idempotency keys of jobs, that must end first; at most 100. The payload may
             take values from their results: `{"$from": {"job": one of these, "path": "data.total"}}`.
-        on_failure: When one of those does not succeed: `cancel` it, `run` it all the same, or `hold` it until a
-            requeue of that one succeeds.
+        on_failure: What to do with this job if one of `after` does not succeed: `cancel` it, `run` it all the same, or
+            `hold` it until that one's requeue succeeds.
     """
 
     priority: Literal["urgent", "normal", "low"] | None
@@ -74,10 +74,10 @@ class ScheduleOptions(TypedDict, total=False):
     The options of a schedule besides its name, cron text and jobs.
 
     Attributes:
-        time_zone: Whose clock the cron text goes by, such as Europe/Berlin; UTC where it is left out.
+        time_zone: The time zone of the cron text, such as Europe/Berlin; UTC if it is left out.
         missed: For late fires: `once` makes one for all, `all` makes the newest `most_missed`, `skip` makes none.
-        jitter_seconds: Each fire is late by less than that.
-        ends_at: It does not fire later; None: it has no end.
+        jitter_seconds: Each fire is delayed by less than so many seconds.
+        ends_at: The schedule does not fire later; None: it has no end.
         reason: For the audit trail.
     """
 
@@ -102,10 +102,10 @@ class EndedJobs(TypedDict, total=False):
     A webhook is told of the ended jobs that fit all given fields; of every job if none is given.
 
     Attributes:
-        kinds: One of these.
-        tags: All of these.
-        any_tag: One of these, or several.
-        outcomes: Ended so; `failed` is for good.
+        kinds: The job's kind is one of these.
+        tags: The job has all of these.
+        any_tag: The job has at least one of these.
+        outcomes: The job ended in one of these ways; `failed` is for good.
     """
 
     kinds: Sequence[str]
@@ -121,10 +121,10 @@ class WebhookOptions(TypedDict, total=False):
     The options of a webhook besides its address.
 
     Attributes:
-        enabled: Switched off, it gets nothing.
+        enabled: False: the webhook gets no messages.
         batches: Whether it is told that batches ended; true if left out.
-        jobs: Which ended jobs it is told of; `{}` is every job, None none.
-        most_jobs: Ended jobs of one message, 1 to 200.
+        jobs: Which ended jobs it is told of; `{}`: every job; None: no job.
+        most_jobs: The most ended jobs in one message, 1 to 200.
         reason: For the audit trail.
     """
 
@@ -146,10 +146,10 @@ class WindowOptions(TypedDict, total=False):
     The options of a maintenance window: `begins_at` and `ends_at`, or `weekdays`, `since` and `until`.
 
     Attributes:
-        begins_at, ends_at: Once: from when to when; None, in a change: it has none any more.
+        begins_at, ends_at: Once: when the window opens and closes; None, in a change: it has no such time any more.
         weekdays: Weekly: the days on which it begins; 0 is Monday.
         since, until: Weekly: what the clock shows, such as 22:00, when it begins and when it next ends.
-        time_zone: Weekly: whose clock, such as Europe/Berlin; UTC where it is left out.
+        time_zone: Weekly: the time zone of that clock, such as Europe/Berlin; UTC if it is left out.
         reason: Shown wherever work waits for it.
     """
 
@@ -169,8 +169,8 @@ class AllowanceOptions(TypedDict, total=False):
     Attributes:
         unit: `requests` or `tokens`.
         policy: `strict` or `record_overage`.
-        time_zone: Where a month begins at midnight.
-        reservation_seconds: After which a reservation that nobody confirmed is given back.
+        time_zone: The time zone in which a month begins, at midnight.
+        reservation_seconds: How long a reservation may stay unconfirmed before it is given back.
         reason: Kept in the audit trail.
     """
 
@@ -182,7 +182,7 @@ class AllowanceOptions(TypedDict, total=False):
 
 
 class AllowanceChanges(AllowanceOptions, total=False):
-    """Changes to an allowance; what is left out stays as it is."""
+    """Changes to an allowance; fields that are left out stay as they are."""
 
     quota: int
 
@@ -229,7 +229,7 @@ def encoded(job: AnyJob) -> bytes:
     A job as JSON on one line; times must have an offset, or the server would guess it.
 
     Raises:
-        InvalidRequest: It is no job, or holds what JSON has no form for.
+        InvalidRequest: It is no job, or has a value that JSON cannot hold.
     """
     given = job.as_dict() if isinstance(job, JobSpec) else job
     if not isinstance(given, Mapping):
@@ -242,7 +242,7 @@ def encoded_window(figures: Mapping[str, Any]) -> bytes:
     A maintenance window, or changes of one, as JSON; its times as `encoded` has them.
 
     Raises:
-        InvalidRequest: It holds what JSON has no form for.
+        InvalidRequest: It has a value that JSON cannot hold.
     """
     return _as_json(figures, "window")
 
@@ -252,7 +252,7 @@ def encoded_allowance(figures: Mapping[str, Any]) -> bytes:
     An allowance, or changes of one, as JSON.
 
     Raises:
-        InvalidRequest: It holds what JSON has no form for.
+        InvalidRequest: It has a value that JSON cannot hold.
     """
     return _as_json(figures, "allowance")
 
@@ -262,7 +262,7 @@ def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
     A schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
 
     Raises:
-        InvalidRequest: It holds what JSON has no form for.
+        InvalidRequest: It has a value that JSON cannot hold.
     """
     jobs = figures.get("jobs")
     return _as_json(figures if jobs is None else {**figures, "jobs": list(jobs)}, "schedule")
@@ -273,7 +273,7 @@ def encoded_webhook(figures: Mapping[str, Any]) -> bytes:
     A webhook, or changes of one, as JSON.
 
     Raises:
-        InvalidRequest: It holds what JSON has no form for.
+        InvalidRequest: It has a value that JSON cannot hold.
     """
     return _as_json(figures, "webhook")
 
@@ -290,7 +290,7 @@ class Spool:
     Jobs as lines in a temporary file.
 
     A request that is repeated because its answer was lost must be the same to the byte, and a generator cannot be
-    read twice. It also keeps a slow or failing generator out of the server's transaction: nothing is sent before
+    read twice. The file also keeps a slow or failing generator out of the server's transaction: nothing is sent before
     the last job is known.
     """
 
@@ -303,7 +303,7 @@ class Spool:
         """
         Raises:
             TooManyJobs: There are MAX_BATCH_JOBS already.
-            InvalidRequest: With the number of the job, from 1.
+            InvalidRequest: The job is not valid; the message has its number, from 1.
         """
         if self.count >= MAX_BATCH_JOBS:
             raise TooManyJobs(
@@ -321,12 +321,12 @@ class Spool:
         self.size_bytes += len(line) + 1
 
     def fill(self, jobs: Jobs) -> None:
-        """Add all of them, as `add`."""
+        """Add all jobs, as `add` does."""
         for job in jobs:
             self.add(job)
 
     async def fill_async(self, jobs: AsyncJobs) -> None:
-        """Add all of them as `add` does, and let other tasks have their turn."""
+        """Add all jobs as `add` does, and let other tasks have their turn."""
         if isinstance(jobs, AsyncIterable):
             async for job in jobs:
                 self.add(job)
@@ -337,7 +337,7 @@ class Spool:
                 await asyncio.sleep(0)
 
     def blocks(self) -> Iterator[bytes]:
-        """From the beginning, each time."""
+        """Yield the lines in blocks; each call begins at the first line."""
         self._file.seek(0)
         while block := self._file.read(BLOCK_BYTES):
             yield block

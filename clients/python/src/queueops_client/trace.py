@@ -6,8 +6,8 @@ import sys
 
 
 def trace_headers() -> dict[str, str]:
-    """Return `traceparent` of the current span; empty: there is none. It imports nothing that the program has not."""
-    if "opentelemetry.trace" not in sys.modules:  # then nobody has begun a span
+    """Return `traceparent` of the current span; empty: there is none. It imports no package that the program lacks."""
+    if "opentelemetry.trace" not in sys.modules:  # then the program has begun no span
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -1,4 +1,4 @@
-"""HTTP with kept-alive connections, blocking and asynchronous. `exchange` decides what is sent, and when again."""
+"""HTTP with kept-alive connections, blocking and asynchronous. `exchange` decides what to send, and when again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def base_url_of(given: str) -> str:
     """
     try:
         url = httpx.URL(given.strip())
-        urlsplit(given)  # refuses what the line above escapes
+        urlsplit(given)  # refuses characters that the line above would escape
     except (httpx.InvalidURL, ValueError):
         raise BadConfiguration(f"{given!r} is not an address.") from None
     if url.scheme not in {"http", "https"} or not url.host:
@@ -63,7 +63,7 @@ def _arguments(request: Send, token: str) -> dict[str, Any]:
 
 
 def resumed(steps: Steps[Any], outcome: Any) -> Any:
-    """The next step."""
+    """Pass an outcome to the steps, an expected error as an exception, and return the next step."""
     return steps.throw(outcome) if isinstance(outcome, ClientError) else steps.send(outcome)
 
 
@@ -102,13 +102,13 @@ class _Common:
 
 class Transport(_Common):
     """
-    Blocking; any number of threads may share one. Not to be taken over a fork.
+    The blocking transport; any number of threads may share one. It must not be used on both sides of a fork.
 
     Args:
-        base_url: Of the installation: `https://queue.example.org`.
-        token: A producer key or JWT, or a function that returns one; asked before each attempt.
-        timeout: Seconds without a byte, not for a request as a whole.
-        retry: `retry.NEVER` for callers with a schedule of their own.
+        base_url: The installation's address, such as `https://queue.example.org`.
+        token: A producer key or JWT, or a function that returns one, which is called before each attempt.
+        timeout: Seconds to wait for the next byte, not for a request as a whole.
+        retry: When a request is repeated; `retry.NEVER` for callers with a schedule of their own.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Transport(_Common):
 
     def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> Answer:
         """
-        Send a request, again where that is safe and worth while.
+        Send a request, and repeat it where that is safe and may help.
 
         Args:
             path: Below the installation's address: `/api/v1/jobs/`.
@@ -137,7 +137,7 @@ class Transport(_Common):
         return self.run(self.steps_of(method, path, **options))
 
     def run(self, steps: Steps[Value]) -> Value:
-        """Take steps to their end and return what they return."""
+        """Carry out all steps and return what they return."""
         try:
             step = next(steps)
             while True:
@@ -149,7 +149,7 @@ class Transport(_Common):
             steps.close()
 
     def iterate(self, steps: Steps[None]) -> Iterator[Any]:
-        """Yield what steps emit."""
+        """Carry out all steps and yield the items that they emit."""
         try:
             step = next(steps)
             while True:
@@ -196,7 +196,7 @@ class Transport(_Common):
 
 class AsyncTransport(_Common):
     """
-    The same for asyncio; belongs to the event loop that it is first used on.
+    The transport for asyncio; it belongs to the event loop that it is first used on.
 
     Args:
         token: As for Transport; the function may be asynchronous.

@@ -1,8 +1,8 @@
 """
-Watching a job or batch until it ends, over a websocket where there is one and by asking where there is not.
+Watches a job or batch until it ends, over a websocket if one can be opened, and otherwise by polling.
 
-The truth is what a GET answers. It comes first, and again whenever a socket is lost: neither the end nor an error is
-missed, however the connection fails. The socket only makes updates come at once.
+Only the answer to a GET counts as the true state. The client sends a GET first, and again whenever a socket is lost:
+neither the end nor an error is missed, however the connection fails. The socket only makes updates come at once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HEAR_SECONDS = 5.0
 ACK_MESSAGES = 50
 ACK_SECONDS = 0.5
 SILENT_SECONDS = 50.0  # the server pings every 20
-LOOK_SECONDS = 60.0  # ask even where a socket is open
-MIN_TIMEOUT_SECONDS = 1.0  # of a look, though it then ends after the deadline: a busy server answers that late
+LOOK_SECONDS = 60.0  # a GET is sent after so long even while a socket is open
+MIN_TIMEOUT_SECONDS = 1.0  # of a GET, which may then end after the deadline: a busy server answers that late
 LONG_POLL_SECONDS = 20.0  # proxies give a request up after 60
 MIN_POLL_SECONDS = 0.5
 MAX_POLL_SECONDS = 15.0
 MAX_FAILURES = 4
-SOCKET_AGAIN_SECONDS = 60.0  # where sockets are refused
+SOCKET_AGAIN_SECONDS = 60.0  # after so long a new one is tried, if sockets are refused
 PATIENCE_SECONDS = 600.0
 REMEMBERED_EVENTS = 2_000
 REFUSALS = frozenset({"bad_message", "not_signed_in", "forbidden", "too_many"})
@@ -43,7 +43,7 @@ RETURNING = Retry(cap_seconds=5.0)  # soon, and yet not all clients of a restart
 @dataclass(frozen=True, slots=True)
 class Update:
     """
-    One piece of news of what is watched.
+    One update on the watched job, batch or operation.
 
     Attributes:
         kind: `state`: the subject as it is now. `event`: something happened to one of its jobs, and the subject is as
@@ -84,13 +84,13 @@ def watch_of(
 class Watch:
     """
     Attributes:
-        calls: That never repeat by themselves, so that the loss of the server is told at once.
-        base_url: Of the installation.
+        calls: Calls that never repeat by themselves, so that the loss of the server is reported at once.
+        base_url: The installation's address.
         token: A step that returns the key.
-        deadline: Of time.monotonic; None: none.
-        first_seconds: How long the server may be away before it was reached, and
-        patience_seconds: after that.
-        events: Whether to tell what happens to single jobs, too.
+        deadline: A time of time.monotonic; None: there is no deadline.
+        first_seconds: How long the server may be unreachable before its first answer.
+        patience_seconds: How long the server may be unreachable after its first answer.
+        events: Whether to emit the events of single jobs, too.
     """
 
     calls: Calls
@@ -102,13 +102,13 @@ class Watch:
     patience_seconds: float
     events: bool
     subject: Subject | None = None
-    cursor: int = 0  # every event up to it was told
-    epoch: str = ""  # of the cursor: a restored database begins a new one, and gives ids again
+    cursor: int = 0  # every event up to this id was received
+    epoch: str = ""  # of the cursor: a restored database begins a new epoch, which uses ids again
     has_listened: bool = False
-    failures: int = 0  # of sockets in a row that told nothing
+    failures: int = 0  # sockets in a row that brought no message
     socket_at: float = 0.0  # when to try one next
-    takes_wait: bool = True  # an earlier server refuses it
-    told: dict[int, None] = field(default_factory=dict)  # events, the newest last
+    takes_wait: bool = True  # whether the server accepts `wait`: an older one refuses it
+    told: dict[int, None] = field(default_factory=dict)  # ids of emitted events, the newest last
 
     def follow(self, given: Target) -> Steps[None]:
         """
@@ -116,8 +116,8 @@ class Watch:
 
         Raises:
             ApiError: The subject does not exist, or may not be read.
-            Unreachable: For longer than that.
-            WaitTimeout: It has not ended at the deadline.
+            Unreachable: The server was unreachable for too long, see `first_seconds` and `patience_seconds`.
+            WaitTimeout: The subject has not ended at the deadline.
         """
         yield from self._look(given)
         while not self._has_ended():
@@ -133,7 +133,7 @@ class Watch:
                 yield from self._look(given)
 
     def _poll(self) -> Steps[None]:
-        """Ask again: after a while, or at once if the server holds its answer back until the end."""
+        """Send a GET: after a while, or at once if the server holds its answer back until the subject ends."""
         if not self.events and self.takes_wait and not isinstance(self.subject, Operation):
             began, wait = time.monotonic(), self._bounded(LONG_POLL_SECONDS)
             try:
@@ -143,16 +143,16 @@ class Watch:
                     raise
                 self.takes_wait = False
             if self._has_ended() or time.monotonic() - began > wait / 2:
-                return  # else it has no place for more who wait
+                return  # an early answer: the server has no room for more requests that wait
         yield Pause(self._bounded(self._poll_seconds()))
         yield from self._look(self._known())
 
     def _look(self, given: Target, *, wait: float = 0.0) -> Steps[None]:
         """
-        Ask for the subject as it is, for as long as patience and deadline allow.
+        Read the subject's state with a GET, repeated for as long as patience and deadline allow.
 
         Args:
-            wait: Seconds that the server may wait for its end.
+            wait: Seconds that the server may wait for the subject's end.
         """
         began = time.monotonic()
         repeat = 0
@@ -179,7 +179,7 @@ class Watch:
 
     def _listen(self) -> Steps[None]:
         """
-        Emit what a socket says, until the subject has ended, the deadline is over, or it is time to look.
+        Emit a socket's updates until the subject has ended, the deadline is over, or the next GET is due.
 
         Raises:
             LineLost
@@ -217,7 +217,7 @@ class Watch:
                     is_first = False
 
     def _is_anew(self, message: dict[str, Any]) -> bool:
-        """Whether the server is of another epoch than the news so far; then all of it is forgotten."""
+        """Whether a message is of a new epoch; then the cursor and the emitted ids are reset."""
         epoch = message.get("epoch", "")
         if epoch == self.epoch:
             return False
@@ -233,8 +233,8 @@ class Watch:
             yield from self._tell(Event.of({**message["event"], "skipped": message.get("skipped", 0)}))
             return
         if is_first and self.events and (self.has_listened or 0 < self.cursor < cursor):
-            # Asks for the events between the last one told and this snapshot; until they come, the older cursor holds.
-            # After a lost socket it asks from the same cursor, too: the cursor lags behind the events that were told.
+            # Ask for the events between the last received one and this snapshot; until they come, keep the cursor.
+            # After a lost socket ask from the same cursor, too: it lags behind the events that were emitted.
             yield partial(self.line.say, {"resume": self.cursor, "epoch": self.epoch})
         elif kind != "stats":
             self.cursor = max(self.cursor, cursor)
@@ -279,7 +279,7 @@ class Watch:
         return WaitTimeout(known, latest=self.subject)
 
     def _bounded(self, seconds: float) -> float:
-        """Not beyond the deadline."""
+        """Return the seconds, cut off at the deadline."""
         return seconds if self.deadline is None else max(0.0, min(seconds, self.deadline - time.monotonic()))
 
     def _poll_seconds(self) -> float:

@@ -2,8 +2,8 @@
 Anthropic's Message Batches: the lines go up in one body, the results come down as a file of lines.
 
 Source: https://docs.claude.com/en/docs/build-with-claude/batch-processing, read in November 2026: 100,000 requests or
-256 MB a batch, at most 24 hours. A batch takes no name of ours, and its list tells none: what was made by a call whose
-answer was lost is found by the ids of its results.
+256 MB a batch, at most 24 hours. A batch and its place in the list have no room for QueueOps's id. If the answer to its
+creation was lost, a batch is found by the ids of its results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The common part of the batch APIs: JSON that is sent and read, and our id in a provider's words."""
+"""The common part of the batch APIs: sending and reading JSON, and reading QueueOps's id of a batch."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ async def listed_objects(
     send: Send, access: Access, path: str, *, limit: int, after: str = "after"
 ) -> AsyncIterator[dict[str, Any]]:
     """
-    Yield what a list tells, of at most MAX_PAGES_LISTED pages.
+    Yield the objects of a list, from at most MAX_PAGES_LISTED pages.
 
     Args:
-        path: Of the list, up to where the parameters of a page follow: it ends in `?` or `&`.
-        limit: Objects of a page.
+        path: The list's path, to which the parameters of a page are added: it ends in `?` or `&`.
+        limit: How many objects a page has.
         after: The parameter that names the last object of the page before.
     """
     last = ""
@@ -50,7 +50,7 @@ async def listed_objects(
 
 
 async def delete(send: Send, access: Access, path: str) -> None:
-    """Delete what may be gone already."""
+    """Delete an object that may be deleted already."""
     try:
         await send("DELETE", f"{access.root}{path}", headers=access.headers)
     except ProviderError as error:
@@ -59,8 +59,8 @@ async def delete(send: Send, access: Access, path: str) -> None:
 
 
 def compact(value: Any) -> bytes:
-    # As it is: escapes would make a line of another alphabet three times as long, and the batch too large. But for what
-    # some readers take for the end of a line (U+0085, U+2028, U+2029), which stands in texts alone.
+    # Not escaped: a line of another alphabet would become three times as long, and the batch too large. Only U+0085,
+    # U+2028 and U+2029 are, which some readers take for the end of a line; JSON has them in texts alone.
     text = dump_written(value) if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
     return text.translate(_LINE_ENDS).encode()
 
@@ -68,7 +68,7 @@ def compact(value: Any) -> bytes:
 def read_object(body: bytes) -> dict[str, Any]:
     """
     Raises:
-        ProviderError: It is no JSON object.
+        ProviderError: The body is no JSON object.
     """
     try:
         found = json.loads(body)
@@ -80,7 +80,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of what should be a list of them."""
+    """Return the objects in a value that should be a list of them."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -91,7 +91,7 @@ def part(value: Any, name: str) -> dict[str, Any]:
 
 
 def number(value: Mapping[str, Any], name: str) -> int:
-    """A count as the provider tells it, in digits or as text; 0: it does not."""
+    """Return a count, which may be a number or a text of digits; 0: there is none."""
     found = value.get(name)
     if isinstance(found, str) and found.isdecimal():
         return int(found)
@@ -116,7 +116,7 @@ def moment(value: Mapping[str, Any], name: str) -> datetime | None:
 
 
 def marked(value: Mapping[str, Any], name: str) -> UUID | None:
-    """Our id of a batch, where a provider keeps it."""
+    """Return QueueOps's id of a batch; None: the provider does not return it."""
     try:
         return UUID(word(value, name))
     except ValueError:

@@ -28,7 +28,7 @@ def batch_apis(dialects: Mapping[str, Dialect]) -> dict[str, BatchApi]:
 
 
 def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
-    """The form of a kind whose payloads are LlmGenerate; one that is split takes several calls and goes live."""
+    """Return the batch form for payloads LlmGenerate. A payload that is split takes several calls and goes live."""
 
     def compose(payload: LlmGenerate, credential: OpenCredential) -> Mapping[str, Any]:
         whole = payload.model_copy(update={"stream": False})
@@ -51,7 +51,7 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
         return refusal_of(dialects[payload.provider], payload.service_name, status, body, secrets=secrets)
 
     def api_of(payload: LlmGenerate, base_url: str) -> str:
-        # Azure's batches take deployments that answer no live calls: at its deadline such a job could not go live.
+        # Azure's batches need deployments that answer no live calls: at its deadline such a job could not go live.
         is_taken = (
             payload.provider in apis and len(payload.parts) == 1 and payload.combine is None and not is_azure(base_url)
         )
@@ -76,10 +76,10 @@ def answer_in(dialect: Dialect, service: str, body: Any, secrets: tuple[str, ...
 
 
 def refusal_of(dialect: Dialect, service: str, status: int, body: Any, *, secrets: tuple[str, ...]) -> ProviderError:
-    """Return the error of a line that was not answered."""
+    """Return the error of a line that the provider refused."""
     text = json.dumps(body).encode()
     response = OutboundResponse(status, CIMultiDictProxy(CIMultiDict()), text, is_truncated=False, charset="utf-8")
     failure = llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
     if any(dialect.learn(status, text, {field: None}) for field in INSTEAD):
-        failure.details[SHOULD_RETRY] = True  # live it is learned what the server takes instead
+        failure.details[SHOULD_RETRY] = True  # a live call then learns what the server takes instead
     return failure

@@ -2,7 +2,7 @@
 Gemini's batches: `batchGenerateContent` with the lines in the body, and results in the operation that it returns.
 
 Source: https://ai.google.dev/gemini-api/docs/batch-api, read in November 2026: at most 20 MB in a body, 24 hours aimed
-at; `displayName` is ours and in the list.
+at; `displayName` holds QueueOps's id and is in the list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_PAGES_LISTED = 20
 
 _ENDINGS: Mapping[str, Ending] = {
     "SUCCEEDED": "completed",
-    "PARTIALLY_SUCCEEDED": "completed",  # the lines say which
+    "PARTIALLY_SUCCEEDED": "completed",  # each line's result says whether it succeeded
     "FAILED": "failed",
     "CANCELLED": "cancelled",
     "EXPIRED": "expired",
@@ -70,7 +70,7 @@ class GeminiBatches:
             )
             for one in objects(page.get("operations")):
                 remote = _remote(one)
-                # In which order they are listed is not documented: an older one does not end the list.
+                # The order of the list is not documented: after an older batch newer ones may follow.
                 if remote.made_at is None or remote.made_at >= since - LIST_SLACK:
                     yield remote
             token = word(page, "nextPageToken")
@@ -89,7 +89,7 @@ class GeminiBatches:
         told = await ask(send, access, "GET", f"/{remote.id}")
         output = part(told, "response") or part(_batch(told), "output")
         inlined = objects(part(output, "inlinedResponses").get("inlinedResponses"))
-        # In the order of the requests, which is documented: their places tell where no key is said back.
+        # By Google's documentation in the order of the requests: without keys, the place of a result names its line.
         is_keyless = not any(map(_key, inlined))
         for number_of_it, one in enumerate(inlined):
             take(_answer(one, ResultPlace(number_of_it, len(inlined)) if is_keyless else None))

@@ -47,7 +47,7 @@ _ENDINGS: Mapping[str, Ending] = {
 
 
 class OpenAiBatches:
-    """Batches of any endpoint that they serve: `/v1/chat/completions`, `/v1/embeddings`, `/v1/responses`."""
+    """Batches of one endpoint: `/v1/chat/completions`, `/v1/embeddings`, `/v1/responses`."""
 
     most_lines = 50_000
     most_bytes = 200_000_000

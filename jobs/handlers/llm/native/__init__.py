@@ -1,1 +1,1 @@
-"""`llm.call` and `llm.embed`: a provider's own request, and texts as vectors."""
+"""The handlers `llm.call`, for a request in a provider's own form, and `llm.embed`, which turns texts into vectors."""

@@ -32,7 +32,7 @@ BATCH_APIS = {
 
 
 def _compose(payload: LlmCall, credential: OpenCredential) -> Mapping[str, Any]:
-    """Return the body of its line; raises ProviderError where the credential does not fit."""
+    """Return the body of the job's line; raises ProviderError if the credential does not fit."""
     key_of(payload.service_name, credential)
     return payload.sent
 
@@ -49,7 +49,7 @@ def _read(payload: LlmCall, body: Any, secrets: tuple[str, ...]) -> Done:
 
 
 def _api_of(payload: LlmCall, base_url: str) -> str:
-    # As of llm.generate, see batches/form.py.
+    # No batches of Azure, as for llm.generate: batches/form.py has the reason.
     return "" if is_azure(base_url) else payload.target.batch
 
 
@@ -81,7 +81,7 @@ async def call(job: RunningJob[LlmCall]) -> Done | Continue:
     credential = credential_of(job)
     address = (endpoint.stream_address if payload.stream else None) or endpoint.address
     url, headers = address(credential.base_url, key_of(payload.service_name, credential), payload.model)
-    # Only what QueueOps adds may be left out for a server that does not take it.
+    # For a server that refuses some fields, only fields that QueueOps adds are changed or left out.
     ours = endpoint.dialect.adapt(payload.ours, credential.takes(payload.model))
     body = member(job.payload_text, "body")
     written = None if body is None else with_members(body, ours)
@@ -108,7 +108,7 @@ def _report(job: RunningJob[LlmCall], answer: Generation) -> None:
 
 
 def _done(payload: LlmCall, answer: Generation, body: Any, secrets: tuple[str, ...]) -> Done:
-    """The result of an answer: the provider's own, and the few words of it that every page shows."""
+    """Return the provider's own answer, and beside it the few fields that every page shows."""
     dialect = payload.target.dialect
     told = answer.result()
     if answer.vectors is not None:

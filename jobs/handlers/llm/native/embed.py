@@ -33,7 +33,7 @@ from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
 from .endpoints import ENDPOINTS, MAX_GEMINI_INPUTS
 
-# OpenAI takes 300,000 tokens in a call, and no text has fewer than two bytes for one on average; wire-facts.md.
+# OpenAI takes 300,000 tokens in a call, and a token has at least two bytes on average; see wire-facts.md.
 MAX_BYTES_TOGETHER = 600_000
 OF_ONE_INPUT = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY})
 _ENDPOINTS = {"openai": "/v1/embeddings", "gemini": "batchEmbedContents"}
@@ -69,7 +69,7 @@ class LlmEmbed(ModelPayload):
 
     @property
     def alike(self) -> str:
-        """Everything that texts of one call share."""
+        """Everything that must be equal for the texts of one call."""
         return json.dumps(
             [self.provider, self.service, self.model, self.dimensions, self.encoding, self.options], sort_keys=True
         )
@@ -79,7 +79,7 @@ class LlmEmbed(ModelPayload):
         return Cost(tokens, units={INPUT_TOKENS: tokens, OUTPUT_TOKENS: 0})
 
     def most(self) -> Usage:
-        """The most that its text can count: no tokenizer makes more tokens of it than it has bytes."""
+        """The most tokens that the text can have: no tokenizer makes more tokens of a text than it has bytes."""
         return Usage(len(self.input.encode()), 0, 0)
 
 
@@ -111,7 +111,7 @@ async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done]:
         reader, secrets = await ask(first, endpoint.dialect, request, seconds=payload.timeout_seconds)
     except ProviderError as error:
         if error.status in OF_ONE_INPUT and len(jobs) > 1:
-            raise Bisect from error  # one text of them is refused, and nobody says which
+            raise Bisect from error  # the provider refuses one of the texts and does not say which
         raise
     answer, service = reader.answer, payload.service_name
     vectors = await off_loop(_vectors, answer.vectors or [], payload, size=100 * len(jobs) * 1_000)
@@ -147,10 +147,10 @@ def _body(payloads: Sequence[LlmEmbed]) -> dict[str, Any]:
 
 def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any]]:
     """
-    Read the vectors in the order of the texts; OpenAI's may say their place.
+    Read the vectors in the order of the texts; OpenAI's entries may have an `index`.
 
     Raises:
-        ProviderError: One is none.
+        ProviderError: An entry is not a vector.
     """
     name = "embedding" if payload.provider == "openai" else "values"
     entries = [one if isinstance(one, dict) else {} for one in told]
@@ -170,7 +170,7 @@ def _vector(value: Any, payload: LlmEmbed) -> dict[str, Any]:
 
 
 def _shares(used: Usage | None, estimates: Sequence[int]) -> list[Usage | None]:
-    """Divide a call's use among its texts by their estimates; together they are the whole."""
+    """Divide a call's usage among its texts in proportion to their estimates; the shares sum up to the whole."""
     if used is None or used.input_tokens is None:
         return [used if place == 0 else None for place in range(len(estimates))]
     until = [used.input_tokens * one // max(1, sum(estimates)) for one in accumulate(estimates)]

@@ -1,4 +1,4 @@
-"""The endpoints that `llm.call` knows, an entry each: where it is, what its body needs, and how its answer is read."""
+"""The endpoints of `llm.call`: the address of each, what its body needs, and how its answer is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.handlers.llm.dialect import Dialect, Generation
 
 Address = Callable[[str, str, str], tuple[str, dict[str, str]]]
 
-MAX_INPUTS = 2_048  # OpenAI's, of one call for embeddings; source: docs/reference/wire-facts.md
+MAX_INPUTS = 2_048  # inputs in one of OpenAI's embeddings calls; source: docs/reference/wire-facts.md
 MAX_GEMINI_INPUTS = 100
 
 _RESPONSE_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "total_tokens": "total_tokens"}
@@ -28,12 +28,12 @@ class ModelEndpoint:
         dialect: How its answers and refusals are read.
         address: (base_url, api_key, model) -> its URL, and the headers with the key.
         needs: The members that a body must have, and what each must be.
-        most_output: Where a body may say how many output tokens it takes at most.
-        answers: Where a body may say how many answers it wants.
-        writes: Its answers are text, whose tokens count as output.
-        streams: Its answers may come in pieces.
-        stream_address: The address for that, where it is another.
-        stream_fields: The members that a body has for that.
+        most_output: The paths at which a body may state its maximum of output tokens.
+        answers: The path at which a body may state how many answers it wants.
+        writes: Whether its answers are text, whose tokens count as output.
+        streams: Whether its answers may come in pieces.
+        stream_address: The address for streaming, if it is another.
+        stream_fields: The members that a body has for streaming.
         batch: The name of its batch API; empty: it has none here.
     """
 
@@ -86,7 +86,7 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     told = event.get("response") if kind in _ENDS_OF_A_RESPONSE else event
     if not isinstance(told, dict) or not isinstance(told.get("output"), list):
         return
-    has_text = bool(answer.pieces)  # its stream has brought it already
+    has_text = bool(answer.pieces)  # the stream's events have brought the text already
     for place, item in enumerate(told["output"]):
         if not isinstance(item, dict):
             continue
@@ -199,7 +199,7 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
         ),
     },
 }
-"""By provider and name; the first of a provider is the one of a payload that names none."""
+"""By provider and name. A payload that names no endpoint uses its provider's first."""
 
 
 def endpoint_of(provider: str, name: str | None) -> ModelEndpoint | None:

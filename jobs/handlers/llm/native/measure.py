@@ -1,4 +1,4 @@
-"""How much a request of a provider's own form asks for: its texts, pictures and other things, counted. Pure."""
+"""Measures the input of a request in a provider's own form: its texts, tokens, pictures and other parts. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _OTHERS = frozenset(
     {"file", "input_file", "document", "input_audio", "audio", "input_video", "video", "container_upload"}
 )
 _DATA = ("inlineData", "inline_data", "fileData", "file_data")
-# They are sent beside the texts, and count with their names.
+# These members are sent beside the texts, and count as a whole, with the names of their fields.
 _WHOLE = frozenset({"tools", "functions", "response_format", "output_config", "generationConfig", "generation_config"})
-# They bring input that the provider keeps: nobody here knows how much.
+# These members bring input that the provider stores: its size is not known here.
 _KEPT_THERE = frozenset(
     {"previous_response_id", "conversation", "prompt", "cachedContent", "cached_content", "container"}
 )
@@ -25,10 +25,10 @@ _OWN_TOOLS = frozenset({"function", "custom", None})
 class MeasuredBody:
     """
     Attributes:
-        text_bytes: Of the texts, as UTF-8.
+        text_bytes: The size of the texts as UTF-8.
         tokens: Input that is given as numbers of tokens.
         pictures: How many there are.
-        is_known: False: there is something of which nobody knows how much input it is.
+        is_known: Whether all input is counted; False: the size of some part is not known.
     """
 
     text_bytes: int = 0

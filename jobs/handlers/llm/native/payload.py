@@ -33,14 +33,14 @@ from .endpoints import ENDPOINTS, ModelEndpoint, endpoint_of
 from .measure import MeasuredBody, measure, member_at
 
 MAX_ANSWERS = 128
-# QueueOps decides these of a call, or they would be answered in another form.
+# These members are either set by QueueOps itself, or would change the form of the answer.
 OURS = {
     "stream": "is set by the payload's stream",
     "stream_options": "is set by the payload's stream",
     "service_tier": "is chosen by the way that a job goes",
     "background": "would be answered before the work is done; the queue waits for you",
 }
-TIERS = {"service_tier": ("auto", "default")}  # they ask for nothing
+TIERS = {"service_tier": ("auto", "default")}  # values that have no effect
 
 
 class LlmCall(ModelPayload):
@@ -99,12 +99,12 @@ class LlmCall(ModelPayload):
         return found
 
     def ways(self) -> list[Fallback]:
-        """The other ways to ask, in order: the same body for another model."""
+        """The fallbacks, in order: the same body for other models."""
         return ways_of(self, self.fallback)
 
     @property
     def ours(self) -> dict[str, Any]:
-        """The members that QueueOps adds to the body, or sends otherwise than they are written there."""
+        """The members that QueueOps adds to the body, or sends with another value than the body has."""
         said = {} if self.provider == "gemini" or self.body.get("model") == self.model else {"model": self.model}
         return {**said, **(self.target.stream_fields if self.stream else {})}
 
@@ -117,7 +117,7 @@ class LlmCall(ModelPayload):
         return measure(self.body)
 
     def input_tokens(self) -> int:
-        """Estimate what the input counts."""
+        """Estimate the input's tokens."""
         found = self.measured
         texts = tokens_of_bytes(found.text_bytes, bytes_per_token=self.bytes_per_token)
         return texts + found.tokens + found.pictures * DIALECTS[self.provider].picture_tokens
@@ -129,7 +129,7 @@ class LlmCall(ModelPayload):
 
     @property
     def told_output(self) -> int | None:
-        """The most output tokens that the call tells its provider to bring, of all answers together."""
+        """The maximum of output tokens that the body states, for all its answers together; None: it states none."""
         told = (member_at(self.body, path) for path in self.target.most_output)
         most = next((one for one in told if type(one) is int), None)
         return None if most is None else most * self.answers
@@ -156,7 +156,7 @@ class LlmCall(ModelPayload):
 def _check_body(payload: LlmCall, endpoint: ModelEndpoint) -> None:
     """
     Raises:
-        ValueError: The first of what the provider would refuse, or answer in another form, with its place.
+        ValueError: Names the first member that the provider would refuse or answer in another form, with its place.
     """
     for place, why in (*_refused(payload, endpoint), *_uncounted(payload.body, endpoint)):
         if why:
@@ -179,7 +179,7 @@ def _refused(payload: LlmCall, endpoint: ModelEndpoint) -> Iterator[tuple[str, s
 
 
 def _uncounted(body: Mapping[str, Any], endpoint: ModelEndpoint) -> Iterator[tuple[str, str]]:
-    """Figures by which the call is counted."""
+    """Check the figures by which the call is counted."""
     bounds = [(path, MAX_OUTPUT_TOKENS) for path in endpoint.most_output]
     bounds += [(endpoint.answers, MAX_ANSWERS)] if endpoint.answers else []
     for path, most in bounds:

@@ -1,1 +1,1 @@
-"""A request to a language model: its payload, and what of it goes to which provider."""
+"""A request to a language model: its payload, its parts, and the schema of its answer."""

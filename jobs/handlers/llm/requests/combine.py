@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 JOINT = "\n\n"
 MAX_TEMPLATE_CHARACTERS = 10_000
 PART_FOR_MODEL = "Part {number} of {count}:\n{text}"
-# Text is counted anew where it was output and is input: a tokenizer seldom needs more tokens for it, and never many.
+# The parts' answers are counted anew as input: a tokenizer seldom needs more tokens for them, and never many more.
 TOKENS_FOR_A_TOKEN = 2
 
 _FIELD = re.compile(r"\{(text|number|count)\}")
-# A copy would keep them, though they are of the whole document.
+# Cached properties: a copy would keep their values, which are those of the whole document.
 _DERIVED = ("parts", "beside")
 
 
@@ -47,7 +47,7 @@ class Combine(BaseModel):
         return self
 
     def joined(self, answers: Sequence[str]) -> str:
-        """The answers in their form, as one text."""
+        """Return the answers as one text, each in the template's form."""
         form = self.template or PART_FOR_MODEL
         told = []
         for number, text in enumerate(answers, start=1):
@@ -66,14 +66,14 @@ def has_combining_call(payload: LlmGenerate) -> bool:
 
 
 def for_part(payload: LlmGenerate) -> LlmGenerate:
-    """Return a payload as the calls for its parts have it: a schema is the combined answer's."""
+    """Return the payload for the calls of its parts: without the schema, if only the combined answer must fit it."""
     if not has_combining_call(payload) or payload.answer_schema is None:
         return payload
     return _changed(payload, {"answer_schema": None, "combine": None}, derived=payload.parts)
 
 
 def combining(payload: LlmGenerate, answers: Sequence[str]) -> LlmGenerate:
-    """Return the payload of the call that makes one answer of those to the parts; only where there is such a call."""
+    """Return the payload of the call that combines the parts' answers; only for a payload with such a call."""
     if (combine := payload.combine) is None:
         raise ValueError("its answers are joined without a call")
     text = combine.joined(answers)
@@ -85,7 +85,7 @@ def combining_input(payload: LlmGenerate) -> tuple[LlmGenerate, int]:
     """
     Return the combining call without its answers, and the most tokens that these add to its input.
 
-    The answers are not known before, but their number and the most that each may have.
+    The answers are not known before, but their number is, and the most tokens of each.
     """
     count = len(payload.parts)
     return combining(payload, [""] * count), count * (payload.max_output_tokens or 0)

@@ -1,4 +1,4 @@
-"""The object that an answer to a question with a schema has, or the failure; the call is paid for all the same."""
+"""Reads the object of an answer that must fit a schema. If it does not fit, the call is paid for all the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, an
     Return the result with `data`, where the payload has a schema.
 
     Raises:
-        ProviderError: The answer does not fit: another attempt may. It was cut at its most tokens: none would fit.
+        ProviderError: The answer does not fit, and may be asked for again; or was cut at its most tokens, and may not.
     """
     if payload.answer_schema is None or answer.calls:
         return result

@@ -27,7 +27,7 @@ from .combine import TOKENS_FOR_A_TOKEN, Combine, combining_input, for_part, has
 from .schemas import check_schema
 
 DEFAULT_SPLIT_TOKENS = 8_000
-TOKENS_AROUND_A_TURN = 32  # that a provider adds for its form; OpenAI states 3 a message and 3 for the answer
+TOKENS_AROUND_A_TURN = 32  # added by a provider for its form; OpenAI states 3 a message and 3 for the answer
 MAX_OUTPUT_TOKENS = 1_000_000
 MAX_LLM_SECONDS = 590.0
 CALL_SECONDS = 300.0
@@ -35,7 +35,7 @@ MAX_FALLBACKS = 5
 
 _INSTEAD = "is not for options: use {}"
 OURS = {
-    # Gemini takes names in both spellings: one alone is read here.
+    # Gemini takes names in both spellings, but only the camelCase one is read here.
     "generation_config": _INSTEAD.format("generationConfig"),
     "max_output_tokens": _INSTEAD.format("max_output_tokens"),
     "candidate_count": "would bring several answers; submit several jobs",
@@ -129,7 +129,7 @@ class ModelTool(BaseModel):
         return self
 
     def as_dict(self, parameters: str) -> dict[str, Any]:
-        """Return it in a provider's form, which has the schema under a name of its own."""
+        """Return the tool in a provider's form; `parameters`: the provider's name for the schema."""
         described = {"description": self.description} if self.description else {}
         return {"name": self.name, **described, parameters: self.parameters}
 
@@ -247,12 +247,12 @@ class LlmGenerate(ModelPayload):
         return self
 
     def ways(self) -> list[Fallback]:
-        """The other ways to ask, in order: what this payload is with another model."""
+        """The fallbacks, in order: this payload with other models."""
         return ways_of(self, self.fallback)
 
     @cached_property
     def parts(self) -> tuple[str | None, ...]:
-        """The prompts of the calls to make: one, or those a long prompt is split into; None: there is no prompt."""
+        """The prompt of each call: one, or the parts that a long prompt is split into; None: there is no prompt."""
         if not self.split or self.prompt is None:
             return (self.prompt,)
         parts = split_text(self.prompt, self.split_tokens, bytes_per_token=self.bytes_per_token)
@@ -276,7 +276,7 @@ class LlmGenerate(ModelPayload):
         return "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in sent)
 
     def input_tokens(self, part: str | None) -> int:
-        """Estimate what one call's input counts."""
+        """Estimate the input tokens of one call."""
         texts = "".join(turn.content for turn in self.turns(part)) + self.beside
         if self.contents is None:
             pictures = DIALECTS[self.provider].picture_tokens * len(self.pictures or ())
@@ -296,7 +296,7 @@ class LlmGenerate(ModelPayload):
 
     @property
     def stated_output(self) -> int | None:
-        """The most output tokens that a call is told to bring; some providers have to be told always."""
+        """The maximum of output tokens that a call states; some providers require one in every call."""
         return self.max_output_tokens or DIALECTS[self.provider].stated_output
 
     def most(self) -> Usage:
@@ -325,7 +325,7 @@ class LlmGenerate(ModelPayload):
 
 
 def ways_of(payload: ModelPayload, steps: Sequence[FallbackStep]) -> list[Fallback]:
-    """Return a payload with each of the other models; another provider has a service of its own."""
+    """Return the payload as each fallback changes it; a change of provider resets the service to the provider's."""
     found = []
     for step in steps:
         moves = step.provider is not None and step.provider != payload.provider
@@ -345,13 +345,13 @@ def cost_of(
     """
     Return the tokens of a payload's calls, of the costliest where there are several.
 
-    Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output tokens are
-    told apart.
+    Gemini's limits of tokens count input alone; others count input and output. `units` has both apart, for limits that
+    count only one of them.
 
     Args:
-        inputs: Of each call.
-        told: The most output tokens that a call is told to bring; None: it is told none.
-        bound: The most that it can bring; None: nobody knows, and `guess` stands.
+        inputs: The input tokens of each call.
+        told: The maximum of output tokens that a call states; None: it states none.
+        bound: The most output tokens that a call can bring; None: unknown, and `guess` is used.
     """
     known, output = max(inputs), bound or guess
     units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}

@@ -17,7 +17,7 @@ from referencing.exceptions import Unresolvable
 MAX_SCHEMA_BYTES = 100_000
 MAX_FAULT = 300
 
-MAX_REFERENCES = 20_000  # followed for one answer: references that each name another twice would take years
+MAX_REFERENCES = 20_000  # followed for one answer: a chain of references that each name the next twice would take years
 _followed: ContextVar[int] = ContextVar("_followed")
 
 
@@ -43,7 +43,7 @@ _Validator = extend(
     {"pattern": _leave, "patternProperties": _leave}
     | {keyword: _follow(keyword) for keyword in ("$ref", "$dynamicRef")},
 )
-_NOTHING_REMOTE: Registry[Any] = Registry()  # the default one fetches what a $ref names
+_NOTHING_REMOTE: Registry[Any] = Registry()  # the default registry would fetch the document that a $ref names
 
 
 class Unfit(ValueError):
@@ -53,7 +53,7 @@ class Unfit(ValueError):
 def check_schema(schema: dict[str, Any]) -> None:
     """
     Raises:
-        ValueError: It is no JSON Schema of draft 2020-12, too large, or names what it does not have.
+        ValueError: The schema is not valid by draft 2020-12, too large, or refers to a part that it does not have.
     """
     text = json.dumps(schema)
     if len(text) > MAX_SCHEMA_BYTES:
@@ -62,7 +62,7 @@ def check_schema(schema: dict[str, Any]) -> None:
         raise ValueError(fault)
 
 
-@lru_cache(maxsize=64)  # a check takes milliseconds, and thousands of jobs have one schema
+@lru_cache(maxsize=64)  # a check takes milliseconds, and thousands of jobs may have the same schema
 def _fault_of(text: str) -> str:
     """Say what is wrong with a schema; empty: nothing."""
     schema = json.loads(text)
@@ -77,7 +77,7 @@ def _fault_of(text: str) -> str:
 
 def read_fitting(text: str, schema: dict[str, Any]) -> Any:
     """
-    Return what the text of an answer says as JSON.
+    Parse the JSON text of an answer, and check that it fits the schema.
 
     Raises:
         Unfit: It is no JSON, or does not fit the schema.

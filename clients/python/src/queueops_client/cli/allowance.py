@@ -84,7 +84,7 @@ def delete(session: Session, *, reason: str, yes: bool) -> None:
 def _own(queue: QueueOps) -> Allowance:
     """
     Raises:
-        NotFound: The project has none.
+        NotFound: The project has no allowance.
     """
     for row in queue.allowances():
         return row

@@ -1,4 +1,4 @@
-"""`queueops run`: from a file of rows to a file of answers."""
+"""`queueops run`: reads a file of rows, asks a model about each, and writes a file of answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWER = "answer"
 
 @dataclass(frozen=True)
 class Answer:
-    """The end of a question: the cells of its row, or why there are none."""
+    """The answer to a question: the cells for its row, or the error that it ended with."""
 
     cells: Mapping[str, Any]
     error: str = ""
@@ -95,7 +95,7 @@ def run(session: Session, *, source: str, prompt: str, out: str | None, columns:
     shared = _shared(asked, schema)
     payloads = [{**shared, "prompt": template.fill(row, place)} for place, row in rows]
     keys = [_key(payload, asked["name"]) for payload in payloads]
-    questions = dict(zip(keys, payloads, strict=True))  # equal ones once
+    questions = dict(zip(keys, payloads, strict=True))  # equal questions are asked once
     by = {} if asked["by"] is None else {"complete_by": (datetime.now(UTC) + asked["by"]).isoformat()}
     jobs = [
         {"kind": "llm.generate", "payload": payload, "idempotency_key": key, **by} for key, payload in questions.items()
@@ -117,7 +117,7 @@ def run(session: Session, *, source: str, prompt: str, out: str | None, columns:
 
 
 def _shared(asked: Mapping[str, Any], schema: Any) -> dict[str, Any]:
-    """The part of the payloads that all rows have."""
+    """Return the fields that the payloads of all rows share."""
     begins = next((provider for name, provider in PROVIDERS.items() if asked["model"].startswith(name)), "openai")
     given = {
         "provider": asked["provider"] or begins,
@@ -132,7 +132,7 @@ def _shared(asked: Mapping[str, Any], schema: Any) -> dict[str, Any]:
 
 
 def _text_in(text: str) -> str:
-    """A text, or that of the file which stands after an @."""
+    """Return the text, or, after an @, the text of the file that is named."""
     if not text.startswith("@"):
         return text
     with opened(text[1:]) as file:
@@ -155,7 +155,7 @@ def _ending_of(source: str) -> str:
 
 
 def _chosen(paths: Sequence[str], schema: Any) -> dict[str, str]:
-    """The columns that are added, and the place of each in a result."""
+    """Return the columns that are added to the rows, and the path of each in a result."""
     if paths:
         return {path.rpartition(".")[2]: path for path in paths}
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -167,7 +167,7 @@ def _chosen(paths: Sequence[str], schema: Any) -> dict[str, str]:
 def _refuse_clash(chosen: Mapping[str, str], rows: Sequence[tuple[str, Row]]) -> None:
     """
     Raises:
-        BadFile: A column of the answers would take the place of one of the rows.
+        BadFile: A column of the answers has the name of a column of the rows.
     """
     own = {name for _, row in rows for name in row}
     for name in (*chosen, ERROR):
@@ -181,7 +181,7 @@ def _key(payload: Mapping[str, Any], name: str) -> str:
 
 
 def _confirm(session: Session, told: Forecast, asked: Mapping[str, Any]) -> None:
-    """Say what it costs and takes, and ask where that is much or unknown."""
+    """Show the cost and the duration, and ask for a confirmation if they are large or unknown."""
     known, made = told.jobs["duplicates"], told.jobs["count"]
     if not made:
         session.say(f"All {plural(known, 'question')} were asked before.")
@@ -199,13 +199,13 @@ def _confirm(session: Session, told: Forecast, asked: Mapping[str, Any]) -> None
 
 
 def _most(told: Forecast) -> float | None:
-    """The most that it may cost; None: nobody knows, as where a price is missing."""
+    """Return the most that the batch may cost; None: unknown, as when a price is missing."""
     most = told.live.price if told.live.price_range is None else told.live.price_range["at_most"]
     return None if most is None else most / MILLION
 
 
 def _followed(session: Session, queue: QueueOps, batch: SubmittedBatch) -> tuple[int, list[str]]:
-    """Follow all batches that have the questions to their ends."""
+    """Follow all batches with jobs of the questions until they end."""
     batches = [str(batch.id)] * bool(batch.accepted) + [str(one) for one in batch.known_batches]
     for one in batches:
         if (code := follow(session, queue, one)) == INTERRUPTED:
@@ -216,7 +216,7 @@ def _followed(session: Session, queue: QueueOps, batch: SubmittedBatch) -> tuple
 def _answers(
     queue: QueueOps, batches: Sequence[str], keys: Collection[str], chosen: Mapping[str, str]
 ) -> dict[str, Answer]:
-    """The answers by key; of several jobs for one, that of the job which took another's place."""
+    """Return the answers by key; if a failed job was requeued, the answer of the later job."""
     found: dict[str, Answer] = {}
     key_of: dict[UUID, str] = {}
     for batch in batches:
@@ -229,9 +229,9 @@ def _answers(
 
 
 def _key_of_origin(queue: QueueOps, result: Result, known: Mapping[UUID, str]) -> str:
-    """The key of the failed job whose place this one took."""
+    """Return the key of the failed job that was requeued as this one."""
     origin, seen = result.origin, 0
-    while origin is not None and seen < 20:  # noqa: PLR2004 - so often nobody requeues one
+    while origin is not None and seen < 20:  # noqa: PLR2004 - no job is requeued so often
         if origin in known:
             return known[origin]
         job = queue.job(origin)

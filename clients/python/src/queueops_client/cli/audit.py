@@ -15,7 +15,7 @@ from queueops_client.cli.words import clean
 from queueops_client.producer import QueueOps
 from queueops_client.records import AuditEntry
 
-PAGE = 500  # the server's longest
+PAGE = 500  # the largest page of the server
 
 
 @click.command()
@@ -63,7 +63,7 @@ def _newest(queue: QueueOps, most: int | None, where: dict[str, Any]) -> Iterato
 
 
 def _oldest(queue: QueueOps, most: int | None, where: dict[str, Any]) -> Iterator[AuditEntry]:
-    """No page longer than what is still wanted: the last entry of a page alone has a cursor to go on from."""
+    """Yield entries, with pages no longer than needed: only the last entry of a page has a cursor to go on from."""
     while most is None or most > 0:
         size = PAGE if most is None else min(most, PAGE)
         page = list(itertools.islice(queue.audit(**where, order="oldest", page_size=size), size))

@@ -18,7 +18,7 @@ VERBS = {"wait": "wait", "reject": "fail"}
 
 
 def show_forecast(session: Session, told: Forecast) -> int:
-    """Returns the code to end with: 1 where the submission would be refused."""
+    """Show a forecast; return the exit code, 1 if the submission would be refused."""
     if session.as_json:
         session.give(told.raw)
         return 0 if told.accepted else REFUSED
@@ -51,7 +51,7 @@ def show_forecast(session: Session, told: Forecast) -> int:
 
 def tell_refused(session: Session, errors: Sequence[Mapping[str, Any]], count: int) -> None:
     session.note(f"{plural(count, 'job')} refused:")
-    alike: dict[str, list[int]] = {}  # a thousand equal ones would hide the other
+    alike: dict[str, list[int]] = {}  # a thousand equal errors would hide a different one
     for error in errors:
         wrong = " ".join(f"{path}: {', '.join(causes)}" for path, causes in (error.get("fields") or {}).items())
         alike.setdefault(f"{error['message']} {wrong}".rstrip(), []).append(error["line"])
@@ -99,7 +99,7 @@ def _table(*names: str) -> Table:
 
 
 def price_of(way: ForecastWay, currency: str) -> str:
-    """Say for people what a batch costs by one way."""
+    """Return a text of what a batch costs live or by batch."""
     if way.price is None:
         return "no price"
     if way.price_range is None:

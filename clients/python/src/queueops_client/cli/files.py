@@ -16,7 +16,7 @@ from queueops_client.errors import ClientError
 
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
-SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)  # spreadsheets read it and do not show it
+SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)  # spreadsheets read this line and do not show it
 BOOLEANS = {"TRUE": True, "FALSE": False}  # as spreadsheets write them, whatever was typed
 MAX_CELL = 20_000_000  # characters; the csv module's own limit is below what a payload may have
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json"}
@@ -24,7 +24,7 @@ STANDARD_INPUT = "-"
 
 
 class BadFile(ClientError):
-    """The file holds no jobs, or not as its format has them. Nothing was sent."""
+    """The file holds no jobs, or does not fit its format. Nothing was sent."""
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def opened(name: str) -> Iterator[IO[str]]:
         else:
             path = Path(name)
             with path.open("rb") as begin:
-                is_wide = begin.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}  # of Windows PowerShell
+                is_wide = begin.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}  # written by Windows PowerShell
             with path.open(encoding="utf-16" if is_wide else "utf-8-sig", newline="") as file:
                 yield file
     except UnicodeDecodeError as error:
@@ -52,11 +52,11 @@ def opened(name: str) -> Iterator[IO[str]]:
 def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str, Any]]:
     """
     Args:
-        kind: Of the jobs that do not name theirs.
+        kind: The kind of jobs that name none.
         file_format: `ndjson`, `csv` or `json`.
 
     Raises:
-        BadFile: With the line.
+        BadFile: The file cannot be read; the message names the line.
     """
     read = {"ndjson": _lines, "csv": _rows, "json": _document}[file_format]
     for place, job in read(file):
@@ -69,7 +69,7 @@ def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str,
 
 def job_in(text: str) -> dict[str, Any]:
     """
-    The job that an option gives: its JSON, or the name of a file with it after an @.
+    Return the job that an option gives as JSON, or, after an @, as the name of a file with the JSON.
 
     Raises:
         BadFile
@@ -92,7 +92,7 @@ def format_of(name: str) -> str:
 
 def _lines(file: IO[str]) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(file, 1):
-        if line.lstrip().startswith("["):  # no line of jobs: a list of them, as exports have it
+        if line.lstrip().startswith("["):  # not one job a line: a list of jobs, as in exports
             yield from _listed(line + file.read())
             return
         if line.strip():
@@ -113,7 +113,7 @@ def _listed(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
-    """Columns are fields, or places in the payload: `payload.url` text, `payload.values:json` JSON."""
+    """Read jobs of CSV. Columns are fields, or paths in the payload: `payload.url` text, `payload.values:json` JSON."""
     for place, header, row in table_of(file):
         yield place, _job_of(header, row, place)
 
@@ -171,20 +171,20 @@ def _list(cell: Any) -> Any:
 
 
 def _number(cell: Any) -> Any:
-    """Text that is no number is left to the server, which says what is wrong with it."""
+    """Parse a number; any other text is left as it is, so that the server says what is wrong."""
     try:
         return json.loads(cell)
     except (TypeError, ValueError):
         return cell
 
 
-READ = {"cost": _number, "delay_seconds": _number, "tags": _list, "after": _list}  # what is no text in a cell
+READ = {"cost": _number, "delay_seconds": _number, "tags": _list, "after": _list}  # fields that are not texts
 
 
 def parsed(text: str, place: str) -> Any:
     """
     Raises:
-        BadFile: With the place.
+        BadFile: The text is no JSON; the message names the place.
     """
     try:
         return json.loads(text, parse_constant=_refuse)

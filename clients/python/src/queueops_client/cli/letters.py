@@ -1,4 +1,4 @@
-"""`queueops dead-letters`: what failed for good, and what to do about it."""
+"""`queueops dead-letters`: jobs that failed for good, and how to requeue or discard them."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ def main() -> None:
         if missing.name not in {"click", "rich"}:
             raise
         sys.exit("The command queueops needs click and rich: pip install 'queueops-client[cli]'")
-    except KeyboardInterrupt:  # while the modules were read
+    except KeyboardInterrupt:  # while the modules were imported
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has had enough; without this the interpreter complains when it flushes.
+        # The reader of the output closed the pipe. Without this the interpreter reports an error when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1  # as click does where it meets this first
+        code = 1  # as click does if it catches this error first
     sys.exit(code)

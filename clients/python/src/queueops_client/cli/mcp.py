@@ -14,7 +14,7 @@ from queueops_client.transport import CONNECT_TIMEOUT_SECONDS, base_url_of
 
 TIMEOUT_SECONDS = 60.0
 PARSE_ERROR, INVALID_REQUEST, SERVER_ERROR = -32700, -32600, -32000
-VERSION_OF = "io.modelcontextprotocol/protocolVersion"  # in a message's own words, since the protocol has no handshake
+VERSION_OF = "io.modelcontextprotocol/protocolVersion"  # the version in a message itself, without a handshake
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # what the header Mcp-Name repeats
 
 
@@ -41,7 +41,7 @@ class Bridge:
     Passes each message on as a request of the protocol's streamable HTTP, in the order in which they come.
 
     Args:
-        address: Of the installation's tools.
+        address: The URL of the installation's tools.
     """
 
     def __init__(self, address: str, key: str) -> None:
@@ -54,10 +54,10 @@ class Bridge:
             },
         )
         self._address = address
-        self._version = ""  # that a handshake agreed on
+        self._version = ""  # the version that a handshake agreed on
 
     def answer(self, line: bytes) -> bytes:
-        """Return what is to be written, without the end of the line; empty: the message wants no answer."""
+        """Return what is to be written, without the end of the line; empty: the message needs no answer."""
         try:
             message = json.loads(line)
         except ValueError as error:
@@ -75,7 +75,7 @@ class Bridge:
                 self._version = str(told["result"].get("protocolVersion", ""))
             return json.dumps(told, ensure_ascii=False).encode()
         if response.is_success and number is None:
-            return b""  # a notification, taken
+            return b""  # a notification that was accepted
         told = told.get("error") or {}
         said = told.get("message") or f"{self._address} answered {response.status_code}."
         return _error(number, SERVER_ERROR, str(said), {"code": told.get("code") or f"http_{response.status_code}"})

@@ -1,4 +1,4 @@
-"""Rows of a file or folder, what is asked of each, and the file that they come out as: CSV, JSON lines or Parquet."""
+"""Reads rows from a file or folder, fills a prompt from each, and writes rows as CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FOLDER_COLUMNS = ("file", "text")
 
 def rows_of(name: str) -> list[tuple[str, Row]]:
     """
-    Read the rows of a CSV or Parquet file, of one with a JSON object a line, or of a folder: its files, with `file` and
-    `text`.
+    Read the rows of a CSV or Parquet file, or of a file with a JSON object a line. A folder's rows are its files, with
+    `file` and `text`.
 
     Returns:
-        Each with its place, for errors.
+        Each row with its place, which error messages name.
 
     Raises:
         BadFile
@@ -55,7 +55,7 @@ def _is_parquet(path: Path) -> bool:
 def _pyarrow() -> Any:
     """
     Raises:
-        BadFile: It is not installed.
+        BadFile: The package pyarrow is not installed.
     """
     try:
         import_module("pyarrow.parquet")
@@ -74,7 +74,7 @@ def _rows_of_parquet(name: str) -> list[tuple[str, Row]]:
 
 
 def _to_parquet(rows: Sequence[Row], columns: Sequence[str], name: str) -> None:
-    """Write rows; a column whose values have no one type is of text, what is no text as JSON."""
+    """Write rows. A column with values of several types is written as text, in which other values are JSON."""
     arrow = _pyarrow()
     arrays = []
     for column in columns:
@@ -113,7 +113,7 @@ class Template:
     A text with columns: `{name}` stands for a row's value, `{{` and `}}` for braces.
 
     Raises:
-        BadFile: It cannot be read.
+        BadFile: The template cannot be read.
     """
 
     def __init__(self, text: str) -> None:
@@ -142,7 +142,7 @@ def _text(row: Row, name: str, place: str) -> str:
 
 
 def cell_at(result: Any, path: str) -> Any:
-    """Return what stands at a place of a result, such as `data.total`; None: nothing."""
+    """Return the value at a path of a result, such as `data.total`; None: there is none."""
     for step in path.split("."):
         result = result.get(step) if isinstance(result, dict) else None
     return result
@@ -150,7 +150,7 @@ def cell_at(result: Any, path: str) -> Any:
 
 @contextmanager
 def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    """Write rows to a file that is there once all of them are; the file's name says in which form."""
+    """Write rows to a file, which appears once all rows are written; its name says in which form."""
     target = Path(name)
     part = target.with_name(f".{target.name}.part")
     try:
@@ -173,7 +173,7 @@ def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]
 
 
 def csv_to(file: IO[str], columns: Sequence[str], *, delimiter: str = ",") -> Callable[[Row], None]:
-    """Write a header; the function that is returned writes a row, what is no text as JSON."""
+    """Write a header; return a function that writes a row, in which values other than texts are JSON."""
     writer = csv.DictWriter(file, columns, delimiter=delimiter)
     writer.writeheader()
 
@@ -186,7 +186,7 @@ def csv_to(file: IO[str], columns: Sequence[str], *, delimiter: str = ",") -> Ca
 def refuse_unwritable(name: str) -> None:
     """
     Raises:
-        BadFile: Nothing could be written there in the end, or not in that form.
+        BadFile: The file could not be written in the end, or its name fits no form.
     """
     if Path(name).suffix.lower() not in ENDINGS:
         raise BadFile(f"{name}: its name says in which form it is written: {', '.join(ENDINGS)}.")
@@ -198,14 +198,14 @@ def refuse_unwritable(name: str) -> None:
 
 
 def cell_of(value: Any) -> str:
-    """A value as text: empty for none, and as JSON if it is no text."""
+    """Return a value as text: empty for None, and JSON if it is not a text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def no_formula(value: Any) -> Any:
-    """Return a value that others wrote; a text that a spreadsheet would carry out has an apostrophe before it."""
+    """Return a foreign value; a text that a spreadsheet would run as a formula gets an apostrophe before it."""
     if not isinstance(value, str) or not value.startswith(FORMULA_STARTS):
         return value
     try:

@@ -1,4 +1,4 @@
-"""`queueops schedules`: what a project submits again and again."""
+"""`queueops schedules`: the repeated submissions of a project."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def figured(function: Command) -> Command:
-    """Options for what a schedule has besides its name, times and jobs."""
+    """Add the options of a schedule besides its name, times and jobs."""
 
     @click.option("--time-zone", help="Whose clock the cron text goes by, such as Europe/Berlin.")
     @click.option("--missed", type=click.Choice(["skip", "once", "all"]), help="What becomes of fires that are late.")

@@ -1,4 +1,4 @@
-"""The part that every command shares: the installation, the key, and how to speak."""
+"""The part that every command shares: the installation, the key, and the form of the output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from queueops_client.producer import QueueOps
 from queueops_client.retry import Retry
 
 ENDED_WITH_FAILURES = 3
-TOLD_OF = 3  # the repeat of a request that is worth a word: the first two come within a second
+TOLD_OF = 3  # the repeat of a request that is reported: the first two come within a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,7 +30,7 @@ MAX_LISTED = 10**9
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds, which `nan` and `inf` are not."""
+    """A number of seconds; `nan` and `inf` are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
@@ -41,7 +41,7 @@ class Seconds(click.FloatRange):
 class Session:
     """
     Attributes:
-        as_json: One JSON document, or one a line, on standard output, and nothing else there.
+        as_json: Whether standard output gets nothing but one JSON document, or one a line.
     """
 
     url: str
@@ -60,7 +60,7 @@ class Session:
         return QueueOps(self.address(), self.key(), retry=self.retry())
 
     def retry(self) -> Retry:
-        """Return the client's own; the person at the terminal is told that it waits."""
+        """Return the client's usual Retry, which also tells the person at the terminal that it waits."""
         usual = Retry()
 
         def tell(error: ApiError | Unreachable, repeat: int) -> None:
@@ -93,7 +93,7 @@ class Session:
             self.out.print(clean(text))
 
     def note(self, text: str) -> None:
-        """For people, beside the output."""
+        """Print a text for people on standard error, beside the output."""
         self.err.print(clean(text))
 
     def give(self, data: Any) -> None:
@@ -102,7 +102,7 @@ class Session:
         sys.stdout.flush()
 
     def show(self, data: Mapping[str, Any], text: str) -> None:
-        """JSON for programs, text for people."""
+        """Print JSON with --json, and text for people otherwise."""
         if self.as_json:
             self.give(data)
         else:
@@ -111,7 +111,7 @@ class Session:
     def confirm(self, question: str, *, yes: bool) -> None:
         """
         Raises:
-            UsageError: Nobody is there to be asked.
+            UsageError: There is no terminal to ask at.
             Abort: The answer was no.
         """
         if yes:
@@ -127,10 +127,10 @@ def _environment_key() -> str:
 
 def shared(*, environment: bool) -> Callable[[Command], Command]:
     """
-    The options that all commands have.
+    Return a decorator that adds the options that all commands have.
 
     Args:
-        environment: Whether variables stand in for what is not given.
+        environment: Whether environment variables replace options that are not given.
     """
 
     def add(function: Command) -> Command:
@@ -156,7 +156,7 @@ def shared(*, environment: bool) -> Callable[[Command], Command]:
 
 
 def command(function: Command) -> Command:
-    """Give a command the options that all have, and hand it a Session. They may stand before its name as well."""
+    """Add the common options to a command, and pass it a Session. The options may also be before the command's name."""
 
     @shared(environment=True)
     @wraps(function)

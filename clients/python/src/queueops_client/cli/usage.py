@@ -67,7 +67,7 @@ def flush(session: Session, *, outbox: Path | None, timeout: float) -> None:
 def _path(session: Session, given: Path | None) -> Path:
     path = given or default_path(base_url_of(session.address()))
     try:
-        path.stat()  # from Python 3.14 on exists() takes a file that cannot be looked at for one that is not there
+        path.stat()  # from Python 3.14 on, exists() is False for a file that may not be read
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
@@ -76,7 +76,7 @@ def _path(session: Session, given: Path | None) -> Path:
 
 
 def _report(path: Path) -> Report:
-    """Without sending anything."""
+    """Return the outbox's report without sending anything."""
     clock = ServerClock()
     outbox = Outbox(path, clock=clock)
     try:

@@ -31,7 +31,7 @@ from queueops_client.producer import QueueOps
 from queueops_client.records import Batch, Job, Operation
 from queueops_client.watching import PATIENCE_SECONDS, Update
 
-LINE_SECONDS = 5.0  # between lines where there is no terminal
+LINE_SECONDS = 5.0  # between lines without a terminal
 REFRESHES_PER_SECOND = 4
 
 
@@ -53,10 +53,10 @@ def follow(
     session: Session, queue: QueueOps, target: Target, *, timeout: float | None = None, quietly: bool = False
 ) -> int:
     """
-    Show a target to its end; returns the code to end with.
+    Show a target until it ends; return the exit code.
 
     Args:
-        quietly: Show the end alone.
+        quietly: Whether to show only the end.
     """
     name = getattr(target, "id", target)
     try:
@@ -127,7 +127,7 @@ class _Lines:
 
 
 class _Bars:
-    """A bar, counts, rate and forecast, drawn again in their place."""
+    """A bar, counts, rate and forecast, which are redrawn in place."""
 
     def __init__(self, session: Session) -> None:
         self._update: Update | None = None
@@ -181,7 +181,7 @@ def drawing(update: Update) -> RenderableType:
 
 
 def connection(update: Update) -> Text:
-    """Whether what is shown is fresh."""
+    """Return a text that says whether the shown state is live."""
     if update.kind == "lost":
         return Text(f"  not reached, trying again: {clean(update.problem)}", style="red")
     return Text("  live" if update.is_live else "  asked, not live", style="dim")
@@ -198,7 +198,7 @@ def operation_line(operation: Operation) -> str:
 
 
 def as_json(update: Update) -> dict[str, Any]:
-    """The form of `watch --json`, a line each."""
+    """Return an update in the form of `watch --json`, which prints one a line."""
     return {
         "kind": update.kind,
         "live": update.is_live,

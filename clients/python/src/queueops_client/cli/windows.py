@@ -14,13 +14,13 @@ from queueops_client.cli.session import Session, command
 from queueops_client.cli.words import clean
 from queueops_client.records import Window
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")  # the places are the API's numbers
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")  # the index of a day is its number in the API
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _days(_context: click.Context, _option: click.Parameter, given: str | None) -> list[int] | None:
-    """`sat,sun`, as the API numbers them."""
+    """Return days such as `sat,sun` as the API's numbers."""
     if given is None:
         return None
     said = [name.strip() for name in given.split(",")]
@@ -31,7 +31,7 @@ def _days(_context: click.Context, _option: click.Parameter, given: str | None) 
 
 
 def figured(function: Command) -> Command:
-    """Options for when a window is open; once and weekly exclude each other, so a change takes the other's away."""
+    """Options for when a window is open; once and weekly exclude each other, so a change removes the other's."""
 
     @click.option("--from", "begins_at", metavar="TIME", help="Once: from then; a time with its offset.")
     @click.option("--to", "ends_at", metavar="TIME", help="Once: until then.")

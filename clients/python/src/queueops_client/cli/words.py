@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 
 def forecast(eta: datetime | None, earliest: datetime | None = None) -> str:
-    """`done in 5 min`, and at its speed so far where that differs much; empty when nothing is known."""
+    """`done in 5 min`, and the time by its speed so far if that differs much; empty: nothing is known."""
     if eta is None:
         return ""
     done = f"done in {_until(eta)}"
@@ -46,7 +46,7 @@ def _until(moment: datetime) -> str:
 
 def counted(counts: Mapping[str, int], *, held_by_outage: int = 0, scheduled: int = 0) -> str:
     """
-    `440 completed, 10 failed, 550 queued`: what there is, ended ones first.
+    `440 completed, 10 failed, 550 queued`: the states that have jobs, ended ones first.
 
     Jobs that an outage holds are apart from those that wait for quota; scheduled jobs are apart from queued ones.
     """
@@ -70,12 +70,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def verdict_words(batch: Batch) -> str:
-    """`running`, `held by a pause of it`; empty of a server that tells none."""
+    """`running`, `held by a pause of it`; empty: the server states no verdict."""
     return batch.verdict.replace("_", " ") + (f" by {batch.held_by}" if batch.held_by else "")
 
 
 def batch_line(batch: Batch) -> str:
-    """How a batch is, in one line."""
+    """The state of a batch in one line."""
     parts = [
         f"{batch.progress:.1f} %",
         f"{batch.finished:,} of {sum(batch.counts.values()):,}",
@@ -96,7 +96,7 @@ def batch_line(batch: Batch) -> str:
 
 
 def job_line(job: Job) -> str:
-    """How a job is, in one line."""
+    """The state of a job in one line."""
     parts = [(job.state or "").replace("_", " ")]
     if not job.has_ended:
         parts += [f"{job.progress:g} %" if job.progress else "", job.progress_message or "", job.waiting_for or ""]

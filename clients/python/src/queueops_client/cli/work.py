@@ -61,7 +61,7 @@ def _project(session: Session, queue: QueueOps) -> None:
 
 
 def _held_by(queue: QueueOps, batch: Batch) -> str:
-    """Return what most of its waiting jobs wait for, a line each; empty: they wait for nothing but their turn."""
+    """Return the main reason why each waiting lane waits, a line each; empty: the jobs only wait for their turn."""
     lanes = [] if batch.has_ended else queue.waiting(batch)
     texts = [lane["reasons"][0]["text"] for lane in lanes if lane["reasons"]]
     return "\n".join(dict.fromkeys(texts))
@@ -139,7 +139,7 @@ def results(
 
 
 def _table(session: Session, rows: Sequence[Row], *, as_csv: bool, out: str | None) -> None:
-    """Write rows of the server's table; in lines of JSON payloads stay whole."""
+    """Write rows of the server's table; as JSON lines, payloads stay nested."""
     ending = ("csv" if as_csv else "ndjson") if out is None else Path(out).suffix.lower().removeprefix(".")
     if ending in {"csv", "tsv", "parquet"}:
         rows = [_flat(row) for row in rows]

@@ -1,1 +1,1 @@
-"""Counting the use of an allowance: the outbox, the quota's cache, and the trackers around them."""
+"""Counts the use of an allowance: an outbox of uses, a cache of the quota, and the trackers that use both."""

@@ -1,4 +1,4 @@
-"""The tracker for asyncio: the file is used in a thread, so that the loop never waits for a disk."""
+"""The tracker for asyncio. It uses the outbox's file in a thread, so that the loop never waits for a disk."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class AsyncUse:
 
 class AsyncUsageTracker:
     """
-    Counts the uses of an allowance; belongs to the event loop it is first used on.
+    Counts the uses of an allowance; belongs to the event loop that it is first used on.
 
     Args:
-        token: As for UsageTracker; the function may be asynchronous, then `user_id` is needed.
+        token: As for UsageTracker. The function may be asynchronous; `user_id` is then needed.
 
     The other arguments are those of UsageTracker.
     """
@@ -99,7 +99,7 @@ class AsyncUsageTracker:
         return AsyncUse(self, self._desk.usage(estimate=estimate, service=service, user_id=user_id))
 
     async def begin(self, usage: Usage) -> None:
-        """As UsageTracker.begin. When cancelled, the use has not begun."""
+        """As UsageTracker.begin. If this is cancelled, the use has not begun."""
         self._check()
         try:
             await self._run(self._desk.admit(usage))
@@ -108,7 +108,7 @@ class AsyncUsageTracker:
             raise
 
     async def finish(self, usage: Usage, tokens: int | None) -> None:
-        """As UsageTracker.finish. It is written down also when the task is cancelled meanwhile."""
+        """As UsageTracker.finish. The use is written down even if the task is cancelled meanwhile."""
         await self._in_worker(self._desk.finish, usage, tokens)
         self._wake.set()
 
@@ -159,7 +159,7 @@ class AsyncUsageTracker:
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(timeout):
                 if self._task is not None:
-                    await asyncio.wait({self._task})  # what it is sending would else be sent twice
+                    await asyncio.wait({self._task})  # otherwise the rows that it is sending would be sent twice
                 await self._run(self._desk.flusher.flush())
         if self._task is not None:
             self._task.cancel()
@@ -174,7 +174,7 @@ class AsyncUsageTracker:
             self._task = asyncio.create_task(self._send_for_ever())
 
     async def _run(self, steps: Steps[Value]) -> Value:
-        """Take steps to their end: between requests in the worker thread, for they use the file there."""
+        """Carry out all steps; the code between requests uses the file, so it runs in the worker thread."""
         try:
             step, end = await self._in_worker(_next, steps, None)
             while end is None:
@@ -208,7 +208,7 @@ class AsyncUsageTracker:
     async def _in_worker(
         self, work: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Value:
-        """Do a short piece of work to its end, also when cancelled meanwhile: it may be a row being written."""
+        """Finish a short piece of work even if cancelled meanwhile: the work may be writing a row."""
         running = asyncio.get_running_loop().run_in_executor(self._worker, lambda: work(*args, **kwargs))
         try:
             return await asyncio.shield(running)

@@ -1,4 +1,4 @@
-"""The known state of a user's allowance. Stale news never raise it."""
+"""The known state of a user's allowance. An outdated answer never raises the known remainder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD_OVERAGE = "record_overage"
 @dataclass(frozen=True, slots=True)
 class Heard:
     """
-    The news in one answer; None: it said nothing about that.
+    The allowance's state by one answer of the server; None: the answer does not state that field.
 
     Attributes:
         remaining: Units neither used nor reserved.
@@ -43,7 +43,7 @@ class Heard:
 class Cached:
     """
     Attributes:
-        version: Raised by every answer that was taken in.
+        version: One more after every answer that was taken in.
     """
 
     version: int
@@ -76,14 +76,14 @@ class View:
 
 def merge(cached: Cached | None, heard: Heard, *, version: int) -> Cached | None:
     """
-    Take an answer in.
+    Return the cached state after an answer was taken in.
 
-    If two requests overlapped, nobody can tell which answer the server gave later. Then the smaller remainder holds
+    If two requests overlapped, it is unknown which answer the server gave later. The smaller remainder is then kept
     until a request that began after both is answered. The later answer contains whatever either request settled. The
     smaller remainder is safe, because it is not above that answer's.
 
     Args:
-        version: Of what was cached when the request began; 0: nothing was.
+        version: The version that was cached when the request began; 0: nothing was cached.
     """
     if cached is None:
         if heard.month is None or heard.quota is None:
@@ -122,11 +122,11 @@ def merge(cached: Cached | None, heard: Heard, *, version: int) -> Cached | None
 def view(cached: Cached | None, *, unsettled: int, now: float) -> View | None:
     """
     Args:
-        unsettled: Of the cached month.
-        now: By the server's clock.
+        unsettled: The unsettled units of the cached month.
+        now: The time by the server's clock.
 
     Returns:
-        None when nothing is known: never asked, or the month is over.
+        None: nothing is known, because the server was never asked or the month is over.
     """
     if cached is None or now >= cached.resets_at:
         return None

@@ -14,7 +14,7 @@ class ServerClock:
     """
     Attributes:
         local: Seconds since 1970 by the local clock.
-        offset: What to add to it; None until the server has answered.
+        offset: Seconds to add to the local clock; None until the server has answered.
     """
 
     def __init__(self, local: Callable[[], float] = time.time) -> None:
@@ -27,7 +27,7 @@ class ServerClock:
 
     def learn(self, headers: Mapping[str, str], *, began: float) -> None:
         """
-        Take the time of an answer that just came.
+        Set the offset by the Date header of an answer that just came.
 
         Args:
             began: When its request was sent, by the local clock.
@@ -43,13 +43,13 @@ class ServerClock:
         """
         Return when an event happened, by the server's clock, as well as can be known.
 
-        It can be neither later than now nor earlier than the last answer before it. Without these bounds a clock
-        that was set while the event waited would make the server refuse it.
+        The event can be neither later than now nor earlier than the last answer before it. Without these bounds, the
+        server would refuse the event if the local clock was set while the event waited.
 
         Args:
-            at: By the local clock of then.
-            offset: As known then.
-            floor: The server's time when it was last heard of before the event; 0: never.
+            at: The event's time, by the local clock of that time.
+            offset: The offset that was known at that time.
+            floor: The server's time in its last answer before the event; 0: there was none.
         """
         corrected = at + ((self.offset or 0.0) if offset is None else offset)
         return min(max(corrected, floor), max(self.now(), floor))

@@ -1,4 +1,4 @@
-"""The work around a use, as steps for a blocking and an asynchronous tracker alike."""
+"""The work around a use, as steps for both the blocking and the asynchronous tracker."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from queueops_client.usage.policies import Rules
 RESERVE = "/api/v1/usage/reserve/"
 ME = "/api/v1/usage/me/"
 ASK_TIMEOUT_SECONDS = 5.0
-ASK_RETRY = Retry(budget_seconds=1.0, base_seconds=0.1, cap_seconds=0.5)  # somebody waits
+ASK_RETRY = Retry(budget_seconds=1.0, base_seconds=0.1, cap_seconds=0.5)  # a caller waits for the answer
 MAX_TOKENS_OF_A_CALL = 10**9
 MAX_SERVICE_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A user's allowance as the server knows it; uses that wait in outboxes are not contained."""
+    """A user's allowance as the server knows it; uses that still wait in outboxes are not counted."""
 
     user_id: UUID
     unit: str
@@ -50,9 +50,9 @@ class Usage:
     One use, between its begin and its end.
 
     Attributes:
-        event_id: Made once, known before the call: the provider may get it as an idempotency key.
-        reservation_id: Of the units that the server holds for it; None: it went ahead unasked.
-        tokens: To be set to what the call took.
+        event_id: Made once and known before the call: the provider may get it as an idempotency key.
+        reservation_id: The reservation of the units that the server holds for the use; None: there is none.
+        tokens: The tokens that the call took; the caller sets them.
     """
 
     __slots__ = ("_tokens", "event_id", "intent", "reservation_id", "unit")
@@ -74,8 +74,8 @@ class Usage:
 
     def taken(self, *, failed: bool) -> int | None:
         """
-        Return the tokens of a use; None: the call failed before it took any. The methods of the `with` statement call
-        it.
+        Return the tokens of a use; None: the call failed before it took any. The trackers' `with` statements call this
+        method.
         """
         if self._tokens is not None or failed:
             return self._tokens
@@ -90,8 +90,8 @@ class Usage:
 class Desk:
     """
     Args:
-        user_id: Whose uses these are unless `use` names another.
-        only_user: The user of the token, who can neither act nor send for others; None: it is a key.
+        user_id: The user of each use that names no other.
+        only_user: The user of the token, who can neither act nor send for others; None: the token is a key.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Desk:
         self._only_user = only_user
 
     def usage(self, *, estimate: int | None, service: str, user_id: UUID | str | None) -> Usage:
-        """A use to be admitted."""
+        """Return a new use, which is still to be admitted."""
         if len(service) > MAX_SERVICE_CHARACTERS or not service.isprintable():
             raise BadConfiguration(f"service is at most {MAX_SERVICE_CHARACTERS} printable characters.")
         if estimate is not None:
@@ -122,10 +122,10 @@ class Desk:
 
     def admit(self, usage: Usage) -> Steps[None]:
         """
-        Let a use begin: when this ends without an error it is written down, and its call may be made.
+        Let a use begin: if this ends without an error, the use is written down, and its call may be made.
 
         Raises:
-            QuotaExceeded: Nothing is left for it.
+            QuotaExceeded: The allowance has no room for the use.
             QuotaUnavailable: The server has to be asked, and does not answer.
             OutboxFull, OutboxFailed
             ApiError: The server refuses this token or address.
@@ -150,13 +150,13 @@ class Desk:
             self.outbox.complete(usage.intent, tokens=tokens, unit=usage.unit)
 
     def resolve(self, event_id: UUID | str, tokens: int | None) -> bool:
-        """Say what became of a use that a crash cut off, or of a rejected one; None: nothing to be counted."""
+        """Settle a use that a crash cut off, or that was rejected; `tokens` None: nothing is to be counted."""
         if tokens is None:
             return self.outbox.discard(str(event_id))
         return self.outbox.resolve(str(event_id), tokens=_checked("tokens", tokens))
 
     def standing(self, user_id: str) -> Steps[Standing]:
-        """Ask the server, and take its answer in."""
+        """Ask the server for the user's allowance, and write its answer to the cache."""
         versions = self.outbox.versions()
         params = None if self._only_user else {"user_id": user_id}
         answer = yield from self.flusher.ask("GET", ME, params=params, retry=ASK_RETRY, timeout=ASK_TIMEOUT_SECONDS)
@@ -178,10 +178,10 @@ class Desk:
             try:
                 yield from self._reserve(usage, key=usage.event_id)
             except QuotaExceeded:
-                # The missing units may be held back by this outbox, if less was used than had been reserved for it.
+                # This outbox may hold back the missing units: its uses may have taken less than was reserved for them.
                 if not (yield from self._settle_up()):
                     raise
-                # Under another key: under the same one the reservation that was given back would be answered again.
+                # Under another key: the same key would return the earlier reservation, though it was given back.
                 yield from self._reserve(usage, key=f"{usage.event_id}-again")
         except QuotaUnavailable:
             if not self.rules.may_go_on_alone(view):
@@ -189,7 +189,7 @@ class Desk:
             self.outbox.begin(usage.intent, _always)
 
     def _reserve(self, usage: Usage, *, key: str) -> Steps[None]:
-        """Reserve under a key of the use's own, so that a repeated request reserves once."""
+        """Reserve units under the use's own key, so that a repeated request reserves only once."""
         intent = usage.intent
         versions = self.outbox.versions()
         amount = max(1, cost_of(intent.estimate or 0, usage.unit))
@@ -199,7 +199,7 @@ class Desk:
                 self.flusher.ask("POST", RESERVE, json=asked, retry=ASK_RETRY, timeout=ASK_TIMEOUT_SECONDS)
             )
         except QuotaExceeded as error:
-            with suppress(KeyError, TypeError, ValueError):  # an answer that says less is a refusal all the same
+            with suppress(KeyError, TypeError, ValueError):  # an answer without these fields is a refusal, too
                 self.outbox.settle([], {intent.user_id: Heard.of(error.details)}, versions=versions)
             raise
         try:
@@ -213,7 +213,7 @@ class Desk:
         self.outbox.settle([], {intent.user_id: heard}, versions=versions)
 
         def fits(view: View | None, _cost: int) -> bool:
-            # The server does not know what waits here: that must fit beside what it granted.
+            # The server does not know of the rows that wait here: they must fit beside the units that it granted.
             return free or view is None or view.policy == RECORD_OVERAGE or view.remaining >= 0
 
         begun, view = self.outbox.begin(intent, fits, reservation)
@@ -232,7 +232,7 @@ class Desk:
             )
 
     def _settle_up(self) -> Steps[bool]:
-        """Send what waits; return whether that may have changed anything."""
+        """Send the waiting rows and give reservations back; return whether that may have freed units."""
         if not self.outbox.releases() and not self.outbox.pending(user_id=self._only_user):
             return False
         try:

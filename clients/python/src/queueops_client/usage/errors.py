@@ -1,4 +1,4 @@
-"""Errors on this side of the wire; the server's refusals are in `queueops_client.errors`."""
+"""Errors of the client's own; the server's refusals are in `queueops_client.errors`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class QuotaUnavailable(ClientError):
     This use may not go ahead unasked, and the server could not be asked.
 
     Attributes:
-        retry_after: Seconds after which it is worth while to try again, where the server said so.
+        retry_after: Seconds after which to try again, if the server stated them.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:

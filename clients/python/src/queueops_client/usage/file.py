@@ -1,4 +1,4 @@
-"""The outbox's file: its connection, its errors in words, and forks."""
+"""The outbox's file: its connection, the wording of its errors, and its closing before forks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RETRY_SECONDS = (0.0002, 0.002)
 
 class OutboxFile:
     """
-    One connection for all threads; opened when it is needed, also again after `close`.
+    One connection for all threads. It is opened when it is needed, and again if that is after `close`.
 
     Args:
-        path: Made if missing, for this user alone.
+        path: The file, which is created if it is missing; only this user may read it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,13 +44,13 @@ class OutboxFile:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
         """
-        Write; durable when the block has ended.
+        Begin a transaction that writes; it is durable when the block has ended.
 
         Raises:
             OutboxFailed: The file cannot be used. Nothing of the block was written.
         """
-        # The cursor is closed before the lock is let go. A statement that still stood open would keep the connection
-        # open, too, when a fork closes it. The child would then inherit its locks.
+        # Close the cursor before the lock is released. An open statement would keep the connection open when it is
+        # closed before a fork, and the child would inherit the connection's locks.
         with self._lock, _in_words(self.path), closing((self._connection or self._open()).cursor()) as db:
             _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
             try:
@@ -62,13 +62,13 @@ class OutboxFile:
                 raise
 
     def seat(self) -> str:
-        """The id of this process's seat; within a transaction."""
+        """The id of this process as an owner of rows; only within a transaction."""
         if self._owner is None:
             self._owner = Owner(self.path)
         return self._owner.id
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, and give up this process's ownership of rows."""
         with self._lock, _in_words(self.path):
             self.disconnect()
             if self._owner is not None:
@@ -82,8 +82,8 @@ class OutboxFile:
 
     def before_fork(self) -> None:
         """
-        Close the connection: SQLite's knowledge of its locks must not be copied. A child that believed that it held its
-        parent's locks would have the log deleted from under it, and its rows with the log.
+        Close the connection: SQLite's record of its locks must not be copied. A child that wrongly took its parent's
+        locks for its own would lose the write-ahead log, and its rows with the log.
         """
         self._lock.acquire()
         with suppress(sqlite3.Error):
@@ -102,7 +102,7 @@ class OutboxFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-        # SQLite opens a read-only file without a word. To open the file here would give up the locks of this process.
+        # SQLite opens a read-only file without an error. To test that by opening it would drop this process's locks.
         if not os.access(self.path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -135,8 +135,7 @@ def _patiently(act: Callable[[], Value]) -> Value:
     """
     Try again while another connection is in the way, for BUSY_SECONDS.
 
-    SQLite's own waiting sleeps up to 100 ms between two tries: a connection beside a few busy writers starves for
-    seconds.
+    SQLite itself sleeps up to 100 ms between two tries: beside a few busy writers a connection would wait for seconds.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -184,14 +183,14 @@ def _in_words(path: Path) -> Iterator[None]:
 
 
 def default_path(base_url: str) -> Path:
-    """Return the default place of an installation's outbox: among this user's lasting data."""
+    """Return the default path of an installation's outbox, in the directory for this user's lasting data."""
     if sys.platform == "win32":
         home = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
         home = Path.home() / "Library" / "Application Support"
     else:
         home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    # A digest: an address has characters that some file systems refuse.
+    # Use a digest: some file systems refuse characters of an address.
     return home / "queueops" / f"usage-{hashlib.sha256(base_url.encode()).hexdigest()[:16]}.sqlite3"
 
 

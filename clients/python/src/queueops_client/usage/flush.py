@@ -1,4 +1,4 @@
-"""Sending what the outbox holds, as steps; see `queueops_client.exchange`."""
+"""Sends the rows of the outbox, as steps; see `queueops_client.exchange`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ INGEST = "/api/v1/usage/ingest/"
 CANCEL = "/api/v1/usage/cancel/"
 BATCH = 1000  # the most that one request may hold
 FLUSH_TIMEOUT_SECONDS = 30.0
-IDLE_SECONDS = 30.0  # after which rows of other processes, which died, are looked for
-CLOCK_ATTEMPTS = 3  # how often a row goes again because the server found its time wrong
+IDLE_SECONDS = 30.0  # so often rows of processes that died are looked for
+CLOCK_ATTEMPTS = 3  # how often a row is sent while the server finds its time wrong
 
 SENT = {"accepted", "duplicate", "over_limit"}
 TIMES = {"from_future", "too_old"}
-# These say that the content is wrong. Every other refusal concerns the sender or the address, and no row.
+# These statuses blame the content. Every other refusal concerns the sender or the address, and no row.
 CONTENT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
@@ -55,7 +55,7 @@ class Pace:
     When to try again after a failure: truncated exponential backoff with full jitter, never before Retry-After.
 
     Attributes:
-        paused: Why a new try alone will not help. It is tried all the same, because the token may be renewed.
+        paused: Why a new try alone will not help; None: it may. It is made in any case: the token may be renewed.
     """
 
     def __init__(self, retry: Retry | None = None) -> None:
@@ -86,7 +86,7 @@ class Pace:
 class Flusher:
     """
     Args:
-        only_user: Whose rows may be sent; None: everybody's.
+        only_user: The only user whose rows may be sent; None: those of all users.
     """
 
     def __init__(self, outbox: Outbox, clock: ServerClock, *, only_user: str | None) -> None:
@@ -96,7 +96,7 @@ class Flusher:
         self._only_user = only_user
 
     def ask(self, method: str, path: str, *, retry: Retry = NEVER, **options: Any) -> Steps[Answer]:
-        """Send a request that may be repeated; the server's clock is read off every answer."""
+        """Send a request that may be repeated, and learn the server's time from its answer."""
         began = self.clock.local()
         answer: Answer = yield from exchange(request_of(method, path, is_safe=True, **options), retry)
         self.clock.learn(answer.headers, began=began)
@@ -104,10 +104,10 @@ class Flusher:
 
     def flush(self) -> Steps[Flushed]:
         """
-        Send everything that nobody else is sending.
+        Send all rows that no other process is sending.
 
         Raises:
-            ClientError: Something could not be sent; it is kept.
+            ClientError: Some rows could not be sent; they are kept.
         """
         try:
             done = yield from self._flush()
@@ -119,7 +119,7 @@ class Flusher:
 
     def keep_flushing(self, *, every_seconds: float) -> Steps[None]:
         """
-        Send, for ever, the rows that are to be sent.
+        Send rows without end, as they are written.
 
         Args:
             every_seconds: How long rows gather before they are sent together.
@@ -129,7 +129,7 @@ class Flusher:
                 yield from self._flush()
             except ClientError as error:
                 yield Pause(self.pace.failed(error))
-            except Exception as error:  # a thread that ended would leave every row unsent, without a word
+            except Exception as error:  # an error would end the thread, and leave every row unsent, unnoticed
                 logger.exception("usage could not be sent, and is kept")
                 yield Pause(self.pace.failed(ClientError(repr(error))))
             else:
@@ -147,12 +147,12 @@ class Flusher:
             try:
                 settled = yield from self._send(rows, refused)
                 if refused and not any(one.status == "sent" for one in settled):
-                    # If the server takes nothing at all, the fault is its own.
+                    # If the server accepts no row at all, the rows are not to blame.
                     raise refused[0][1]
                 settled += self._set_apart(refused)
             finally:
                 self.outbox.let_go(rows)
-            # Not until nothing is left: uses that go on meanwhile would be sent one by one.
+            # Do not go on until nothing is left: new uses would then be sent one by one.
             more = len(rows) == BATCH or any(one.status == "ready" for one in settled)
             sent += sum(one.status == "sent" for one in settled)
             rejected += sum(one.status == "rejected" for one in settled)
@@ -213,7 +213,7 @@ def _understood(
         ]
         heard = {str(UUID(one["user_id"])): Heard.of(one) for one in answer.body.get("usage", ())}
     except (KeyError, TypeError, ValueError) as error:
-        # Nothing is taken for sent on the word of a proxy.
+        # A proxy may have answered, so no row is taken for sent.
         raise ServerError(
             "unexpected_answer", f"The answer to usage events was not understood: {error!r}", status=answer.status
         ) from error

@@ -1,4 +1,4 @@
-"""The user whose use is counted, as the server will see it."""
+"""Reads which user a token is for, as the server will read it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ CANONICAL_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 
 
 def is_key(token: str) -> bool:
-    """Whether it is a producer's key, which may act for every user of its project, and not an end user's JWT."""
+    """Whether a token is a producer's key, which may act for every user of its project, and not an end user's JWT."""
     return token.startswith(KEY_PREFIX) or "." not in token
 
 
 def user_of(token: str) -> str:
     """
-    Return the user that a JWT is for: its `sub`, or, if that is no UUID, what the server makes of it.
+    Return the user that a JWT is for: its `sub`, or, if that is no UUID, the UUID that the server derives from it.
 
-    The signature is the server's to check; this only names the rows of the outbox.
+    Only the server checks the signature; here the user only names the rows of the outbox.
 
     Raises:
-        BadConfiguration: No JWT, or without `sub`.
+        BadConfiguration: The token is no JWT, or has no `sub`.
     """
     try:
         part = token.split(".")[1]

@@ -1,4 +1,4 @@
-"""Puts a tracker's desk together from the settings that its user gave."""
+"""Makes a tracker's Desk from the tracker's arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_desk(
 ) -> Desk:
     """
     Args:
-        token: None: not known yet.
+        token: None: it is not known yet.
 
     Raises:
         BadConfiguration

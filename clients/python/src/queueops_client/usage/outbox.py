@@ -15,9 +15,9 @@ from queueops_client.usage.errors import OutboxFull
 from queueops_client.usage.file import OutboxFile
 from queueops_client.usage.owners import is_alive, seats
 
-CLAIM_SECONDS = 120.0  # after which what a stopped process was about to send is sent by others
+CLAIM_SECONDS = 120.0  # after so long others send the rows that a stopped process had claimed
 MAX_ROWS = 100_000
-KEPT_SENT = 1000  # rows, for people who want to know what was sent
+KEPT_SENT = 1000  # rows, so that people can see what was sent
 
 EVENT_COLUMNS = "event_id, user_id, service, tokens, reservation_id, at, clock_offset, floor, attempts"
 SET_APART = "(status = 'rejected' OR (status = 'intent' AND owner IS NULL))"
@@ -43,7 +43,7 @@ class Intent:
 class Reservation:
     """
     Attributes:
-        held_until: By the server's clock.
+        held_until: When it ends, by the server's clock.
     """
 
     id: str
@@ -82,11 +82,11 @@ class Outbox:
     Every method is one transaction, durable (synchronous=FULL) when it returns.
 
     Args:
-        path: A file on a local disk; made if missing, for its owner alone.
-        max_rows: Rows not sent, beyond which no further use begins.
+        path: A file on a local disk; created if it is missing, for its owner alone.
+        max_rows: How many rows may be unsent; with so many, no further use begins.
 
     Raises:
-        OutboxFailed: By every method: the file cannot be used.
+        OutboxFailed: The file cannot be used. Every method may raise it.
     """
 
     def __init__(self, path: Path, *, clock: ServerClock, max_rows: int = MAX_ROWS) -> None:
@@ -108,10 +108,10 @@ class Outbox:
         Write a use down before its call, if it may go ahead.
 
         Args:
-            goes_ahead: Decides by what is known of the allowance and by the use's units.
+            goes_ahead: Decides by the known state of the allowance and the use's units.
 
         Returns:
-            Whether it goes ahead, and the view by which that was decided.
+            Whether the use goes ahead, and the view by which that was decided.
 
         Raises:
             OutboxFull
@@ -134,7 +134,8 @@ class Outbox:
 
     def complete(self, intent: Intent, *, tokens: int, unit: str) -> None:
         """
-        Write down what a use took. Also if its intent is gone, because somebody took it for a crash's and discarded it.
+        Write down what a use took, even if its intent was deleted: somebody may have taken it for a crash's and
+        discarded it.
         """
         cost = cost_of(tokens, unit)
         with self._file.transaction() as db:
@@ -165,7 +166,7 @@ class Outbox:
             return db.execute(f"DELETE FROM event WHERE {chosen}", [event_id]).rowcount > 0
 
     def resolve(self, event_id: str, *, tokens: int) -> bool:
-        """Say what a use took that a crash cut off, or that the server rejected: it is sent (again)."""
+        """Set the tokens of a use that a crash cut off, or that the server rejected, and send it (again)."""
         with self._file.transaction() as db:
             row = db.execute("SELECT user_id FROM event WHERE event_id = ?", [event_id]).fetchone()
             cached = self._cached(db, row[0]) if row else None
@@ -188,10 +189,10 @@ class Outbox:
 
     def claim(self, limit: int, *, user_id: str | None) -> list[Claimed]:
         """
-        Take the oldest rows that nobody is sending.
+        Claim the oldest rows that no process is sending.
 
         Args:
-            user_id: Whose; None: everybody's.
+            user_id: The user whose rows are claimed; None: those of all users.
         """
         now = time.time()
         with self._file.transaction() as db:
@@ -218,12 +219,12 @@ class Outbox:
         self, settled: Sequence[Settled], heard: Mapping[str, Heard] | None = None, *, versions: Mapping[str, int]
     ) -> None:
         """
-        Take an answer in, in one transaction: settled uses leave the unsettled as the remainder that contains them
-        arrives.
+        Store an answer in one transaction: uses stop counting as unsettled when the remainder that contains them is
+        stored.
 
         Args:
-            heard: By user.
-            versions: As `versions()` gave them before the request was sent.
+            heard: The state of each user's allowance by the answer.
+            versions: What `versions()` returned before the request was sent.
         """
         with self._file.transaction() as db:
             db.executemany(
@@ -243,7 +244,7 @@ class Outbox:
             db.execute("DELETE FROM balance WHERE size = 0 AND unsettled = 0")
 
     def versions(self) -> dict[str, int]:
-        """Return the version of every user's standing. It is asked for before a request whose answer is taken in."""
+        """Return the version of every user's standing. Call this before a request whose answer goes to `settle`."""
         with self._file.transaction() as db:
             return dict(db.execute("SELECT user_id, version FROM standing").fetchall())
 
@@ -275,7 +276,7 @@ class Outbox:
     # The file
 
     def adopt(self) -> None:
-        """Find what dead processes left: rows they were sending are free, their intents belong to nobody."""
+        """Release the rows of dead processes: others may send those that were being sent, and intents have no owner."""
         with self._file.transaction() as db:
             owners = {row[0] for row in db.execute("SELECT DISTINCT owner FROM event WHERE owner IS NOT NULL")}
             own = self._file.seat()
@@ -286,12 +287,12 @@ class Outbox:
             )
 
     def read(self, statement: str, parameters: Collection[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows, for reports."""
+        """Return the rows of a statement, for reports."""
         with self._file.transaction() as db:
             return db.execute(statement, list(parameters)).fetchall()
 
     def close(self) -> None:
-        """Let go of the file. A use that ends later opens it again."""
+        """Close the file. A use that ends later opens it again."""
         self._file.close()
 
     def _insert(

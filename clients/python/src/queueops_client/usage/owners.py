@@ -1,4 +1,4 @@
-"""The owners of an outbox: each tracker holds a lock on a file of its own, which the system drops when it dies."""
+"""The owners of rows in an outbox: each locks a file of its own, and the system drops the lock when it dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
-        # flock belongs to the open file, lockf to the process: closing a second look at the file would drop it.
+        # flock's lock is the open file's. lockf's is the process's, and closing another descriptor would drop it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -25,7 +25,7 @@ SUFFIX = ".owner"
 
 
 class Owner:
-    """This process's seat at an outbox; taken by being made."""
+    """This process as an owner of an outbox's rows, by a locked file that the constructor creates."""
 
     def __init__(self, outbox: Path) -> None:
         self._descriptor: int | None = None
@@ -37,30 +37,30 @@ class Owner:
                 _lock(self._descriptor)
                 if os.fstat(self._descriptor).st_nlink:
                     break
-            self.forget()  # somebody tidied the file away before it was locked
+            self.forget()  # another process removed the file before it was locked
 
     def leave(self) -> None:
-        """Give the seat up."""
+        """Stop being an owner: unlock the file and remove it."""
         self.forget()
         with suppress(OSError):
             self._path.unlink()
 
     def forget(self) -> None:
-        """Let go of the file without a word to others, as a forked child does with its parent's seat."""
+        """Close the file but do not remove it, as a forked child does with its parent's."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def is_alive(outbox: Path, owner_id: str) -> bool:
-    """Whether the owner of this seat still runs; the file of a dead owner is removed."""
+    """Whether this owner still runs; the file of a dead owner is removed."""
     path = _path_of(outbox, owner_id)
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # not ours to open: better taken for alive than its calls for lost
+        return True  # not permitted: to take a live owner for dead would take its calls for lost
     try:
         _lock(descriptor)
     except OSError:

@@ -25,7 +25,7 @@ class Rules:
     """
     Attributes:
         threshold: With less than this left, `hybrid` asks first.
-        credit: The most that `hybrid` uses before the server has heard of it; None: as much as `threshold`.
+        credit: The most that `hybrid` uses before it is reported to the server; None: as much as `threshold`.
             n outboxes pass a quota by at most (n - 1) x credit: see "How far past the quota" in the README.
     """
 
@@ -39,7 +39,7 @@ class Rules:
                 raise BadConfiguration(f"{name} is {amount!r}; give units, or a share of the quota from 0.0 to 1.0.")
 
     def goes_ahead(self, view: View | None, cost: int) -> bool:
-        """Whether a use of so many units needs no answer of the server."""
+        """Whether a use of so many units may begin without asking the server."""
         if self.policy is not Policy.HYBRID:
             return self.policy is Policy.OPTIMISTIC
         return (
@@ -49,7 +49,7 @@ class Rules:
         )
 
     def may_go_on_alone(self, view: View | None) -> bool:
-        """Whether the server's silence is no refusal: where overuse is recorded, nobody is to be stopped by it."""
+        """Whether a use may begin though the server does not answer: it may where overuse is only recorded."""
         return self.policy is Policy.HYBRID and view is not None and view.policy == RECORD_OVERAGE
 
 

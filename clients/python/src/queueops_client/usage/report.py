@@ -37,7 +37,7 @@ class RejectedRow:
     A use that the server will not count.
 
     Attributes:
-        reason: Of the server: `too_old`, `from_future`, `foreign_user`, `malformed`, or an error's code.
+        reason: The server's reason: `too_old`, `from_future`, `foreign_user`, `malformed`, or an error's code.
     """
 
     event_id: str
@@ -54,14 +54,14 @@ class RejectedRow:
 class Report:
     """
     Attributes:
-        intents: What crashes left; at most 1,000 are shown.
+        intents: Uses that crashes left; at most 1,000 are shown.
         pending: Rows not yet sent.
         in_progress: Uses that are going on, in any process.
         rejected: Rows set apart; at most 1,000 are shown. They count towards `max_rows` until discarded or retried.
-        oldest_at: Of the rows not yet sent.
+        oldest_at: When the oldest of the rows not yet sent was written.
         near_age_limit: Rows not yet sent and older than 28 days; the server refuses them after 35.
-        paused: Why nothing is sent until a person sees to it, such as a token that was revoked; None: it is.
-        last_error: Of this process's last attempt to send; None if it succeeded.
+        paused: Why nothing is sent until a person acts, such as a token that was revoked; None: rows are sent.
+        last_error: The error of this process's last attempt to send; None: it succeeded.
     """
 
     path: Path

@@ -5,7 +5,7 @@ event     a use: `intent` before its call, `ready` when what it used is known, t
 standing  what the server last said of a user's allowance.
 balance   by user and month, kept by triggers: rows not sent, and units that no answer of the server contains yet.
 release   reservations to give back.
-moment    the server's time, as last heard.
+moment    the server's time in its last answer.
 """
 
 from __future__ import annotations

@@ -54,16 +54,16 @@ class UsageTracker:
     Counts the uses of an allowance; any number of threads may share one.
 
     Args:
-        base_url: Of the installation: `https://queue.example.org`.
+        base_url: The installation's address, such as `https://queue.example.org`.
         token: An end user's JWT or a producer key, or a function that returns one.
-        user_id: Whose uses these are; by default the JWT's user. With a key, `use` may name others.
+        user_id: The user of the uses; by default the JWT's user. With a key, `use` may name others.
         path: The outbox's file, on a local disk; processes may share it. By default one for each installation,
             among this person's lasting data.
         policy: `hybrid`, `optimistic` or `strict`.
         threshold: With less than this left, `hybrid` reserves first: units, or a share of the quota (0.1).
-        credit: The most that `hybrid` uses before the server has heard of it; by default as much as `threshold`.
+        credit: The most that `hybrid` uses before it is reported to the server; by default as much as `threshold`.
         background: Whether a thread sends what was used, every `gather_seconds`; else `flush` and `close` do.
-        max_rows: Rows not sent, beyond which a use is refused before its call.
+        max_rows: How many rows may be unsent; with so many, a use is refused before its call.
 
     Raises:
         BadConfiguration
@@ -108,15 +108,15 @@ class UsageTracker:
         """
         `with tracker.use(estimate=800, service="gemini") as usage: ...; usage.tokens = n`.
 
-        When the block ends, what it took is on disk. After an exception it counts as nothing, unless
+        When the block ends, the tokens that it took are on disk. After an exception nothing is counted, unless
         `usage.tokens` was set before. Without `usage.tokens` the estimate counts, with a warning.
 
         Args:
             estimate: Tokens that the call takes at most. Not needed if the allowance is in requests.
-            user_id: With a key: whose use it is.
+            user_id: With a key: the user of this use.
 
         Raises:
-            QuotaExceeded: By `with`: nothing is left for it.
+            QuotaExceeded: Raised by `with`: the allowance has no room for the use.
             QuotaUnavailable: The server has to be asked, and does not answer.
             OutboxFull, OutboxFailed, ApiError
         """
@@ -128,7 +128,7 @@ class UsageTracker:
         try:
             self._transport.run(self._desk.admit(usage))
         except BaseException as error:
-            if not isinstance(error, Exception):  # an interruption; nobody knows how far it got
+            if not isinstance(error, Exception):  # an interruption; it is unknown how far the steps got
                 self._desk.finish(usage, None)
             raise
 
@@ -142,7 +142,7 @@ class UsageTracker:
         self._wake.set()
 
     def standing(self, user_id: UUID | str | None = None) -> Standing:
-        """Ask the server; uses after it need no first question."""
+        """Ask the server for the user's allowance; later uses need not ask first."""
         self._check()
         return self._transport.run(self._desk.standing(self._desk.user(user_id)))
 
@@ -152,13 +152,13 @@ class UsageTracker:
 
     def flush(self, timeout: float | None = None) -> Flushed:
         """
-        Send what waits now, also if a pause after a failure is not over.
+        Send the waiting rows now, even if a pause after a failure is not over.
 
         Args:
             timeout: Seconds to wait for rows that another process is sending; None: do not.
 
         Raises:
-            ApiError, Unreachable: Something could not be sent; it is kept.
+            ApiError, Unreachable: Some rows could not be sent; they are kept.
         """
         self._check()
         deadline = time.monotonic() + (timeout or 0.0)
@@ -171,35 +171,35 @@ class UsageTracker:
             time.sleep(OTHERS_SECONDS)
 
     def report(self) -> Report:
-        """Report what waits, what crashes left, and what was rejected."""
+        """Return a report of the rows that wait, that crashes left, and that were rejected."""
         return report(self._desk.outbox, self._desk.clock, self._desk.flusher.pace)
 
     def resolve(self, event_id: UUID | str, *, tokens: int | None) -> bool:
         """
-        Say what became of a use that a crash cut off, or of a rejected one.
+        Settle a use that a crash cut off, or that was rejected.
 
         Args:
-            tokens: What it took; None: it did not happen, or shall not be counted.
+            tokens: The tokens that it took; None: it did not happen, or shall not be counted.
 
         Returns:
-            False: there is no such row.
+            False if there is no such row.
         """
         done = self._desk.resolve(event_id, tokens)
         self._wake.set()
         return done
 
     def retry_rejected(self) -> int:
-        """Send rejected rows again, once their cause is gone; returns how many."""
+        """Send rejected rows again, once the cause is removed; return how many."""
         count = self._desk.outbox.retry_rejected()
         self._wake.set()
         return count
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """
-        Send what can be sent, and let go of the file. The rest stays there for the next start.
+        Send the rows that can be sent, and close the file. Other rows stay in it for the next start.
 
         Args:
-            timeout: Seconds, about.
+            timeout: About how many seconds this may take.
         """
         if self._closed:
             return
@@ -221,7 +221,7 @@ class UsageTracker:
         self._start()
 
     def _start(self) -> None:
-        """Begin in this process, or again in a forked one: neither threads nor connections come along."""
+        """Begin in this process, or anew in a forked one, which inherits neither threads nor connections."""
         if getattr(self, "_pid", None) == os.getpid():
             return
         self._pid = os.getpid()
