@@ -118,7 +118,7 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _tags_of(rows: Callable[[], Any], screen: str, what: str) -> Finder:
-    """Return a finder by full tags: it yields the only job or batch with the tag, or the list of all with it."""
+    """Return a finder by whole tag. Its hit leads to the one job or batch with the tag, or to a list of several."""
 
     def finder(text: str, found: Found) -> Iterator[Hit]:
         for name in tags_meant(text):

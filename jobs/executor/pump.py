@@ -755,7 +755,7 @@ def _misfits(outcomes: list[Outcome]) -> set[UUID]:
 
 
 def _is_paid_for(outcome: Outcome) -> bool:
-    """Whether writing an outcome may lock periods of budgets."""
+    """Whether a budget's periods may be locked when an outcome is written."""
     return outcome.job.bound is not None or (outcome.usage is not None and bool(budgets_of(outcome.job.project)))
 
 

@@ -126,7 +126,7 @@ class BoundedChangeList(TypedChangeList):
 
     @property
     def chips(self) -> list[dict[str, str]]:
-        """Each filter that narrows the list, in words, with the address of the list without it; "": it always holds."""
+        """Filters that narrow the list. `href` removes a filter; it is empty for a filter that applies by default."""
         chips = []
         for spec in self.filter_specs:
             names = [name for name in spec.expected_parameters() if self.params.get(name)]

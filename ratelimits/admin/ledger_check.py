@@ -79,7 +79,7 @@ def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
 
 
 def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """Ask, then set every month that differs to the sums of its events and reservations."""
+    """Ask for confirmation. Then set each wrong month to the sums of its events and active reservations."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     project = request.GET.get("project", "")

@@ -53,10 +53,10 @@ def seconds(micro: int) -> float:
 
 def steady(seen: int, now: int) -> tuple[int, bool]:
     """
-    Return the time to count with, and whether history must be moved to it.
+    Return the time to count with, and whether history must be moved to that time.
 
-    Within PATIENCE_SECONDS of the latest time seen, time stands still until the clock has caught up.
-    A clock that swings therefore earns no extra room. After a longer step, counting goes on from the new
+    If the clock falls back by at most PATIENCE_SECONDS, time stands still until the clock has caught up.
+    A clock that swings therefore earns no extra room. After a larger step back, counting goes on from the new
     time, and no time counts as passed. Otherwise a wrong clock, once set right, would stop a limit for days.
 
     Args:

@@ -49,9 +49,10 @@ class LimitNeed:
     One limit's part in the batch's duration.
 
     Attributes:
-        needed, ahead: In the limit's unit, what the batch takes, and what the work before it takes.
-        seconds: Until the last call of the batch has passed the limit; None: never, see `why`.
-        share: Of the whole time; 1 if the limit sets the pace.
+        needed: What the batch takes, in the limit's unit.
+        ahead: What the work before the batch takes, in the same unit.
+        seconds: Until the last call of the batch has passed the limit; None: never, for the reason in `why`.
+        share: `seconds` as a part of the batch's whole duration; near 1 if the limit sets the pace.
     """
 
     limit: str

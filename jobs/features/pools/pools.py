@@ -1,4 +1,4 @@
-"""Pools: which jobs clusters may be set aside for. Rules are rows, so that all processes use the same rules."""
+"""Clusters may be set aside for a pool of jobs. The pools' rules are rows, so that all processes use the same rules."""
 
 from __future__ import annotations
 

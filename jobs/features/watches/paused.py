@@ -93,7 +93,8 @@ def by_whom(paused: ShownPause) -> str:
 
 def is_quiet(alert: QuotaAlert, open_windows: Sequence[PauseSwitch]) -> bool:
     """
-    Whether an alert is about work that a maintenance window holds now. It is told after the window if it is still open.
+    Whether a maintenance window now holds the work that an alert is about. If the alert is still open after the window,
+    people are told then.
     """
     return alert.kind in QUIET and any(_holds(switch, alert) for switch in open_windows)
 

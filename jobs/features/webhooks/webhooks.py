@@ -142,7 +142,7 @@ def kinds_heard() -> list[str]:
 
 
 def unknown_tags(webhook: Webhook) -> list[str]:
-    """Tags that the webhook names and nothing in its project has so far: misspelt, or yet to come."""
+    """Tags that the webhook names but its project does not have yet: misspelt, or still to come."""
     wanted = [*webhook.tags, *webhook.any_tag]
     return [name for name in wanted if not Tag.objects.filter(name=name, project=webhook.project_id).exists()]
 

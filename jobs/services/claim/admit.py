@@ -243,7 +243,7 @@ def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
     defer_jobs("back_off", suspects, message=message)
     arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
-    # A job that a limit of its kind holds gets a lane of that kind: it must not block other kinds in its old lane.
+    # If a limit counts a refused job's kind, the job moves to a lane of that kind: it must not block other kinds.
     without += [(job, subject) for job, subject, _ in refused if _is_misplaced(job, subject)]
     if without:
         names = [

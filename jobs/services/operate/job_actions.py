@@ -72,7 +72,8 @@ def reset_to_pending(
     """
     Take running jobs from their executors and let them run again after `delay`, without consuming an attempt.
 
-    Their handlers are told at their next await. Calls that they made at a provider until then are not undone.
+    Async handlers are told at their next await, others when they check whether they are cancelled. Calls that they
+    made at a provider until then are not undone.
 
     Raises:
         TooManyJobs, InvalidDelay: No job was moved.

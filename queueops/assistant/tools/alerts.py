@@ -1,4 +1,4 @@
-"""Tools that read alerts, with what to do about them, and objectives."""
+"""Tools that read alerts, the runbooks for alerts, and objectives."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def checked_connector(*, resolver: AbstractResolver | None, reuse: bool) -> aioh
         socket_factory=_open_checked_socket,
         use_dns_cache=False,  # a shared look-up would answer one request with another's refusal
         force_close=not reuse,
-        limit=0,  # executors bound what runs at once; waiting here would eat the timeout
+        limit=0,  # executors limit what runs at once; waiting here would use up the timeout
     )
 
 

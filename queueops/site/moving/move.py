@@ -71,10 +71,10 @@ VALUES (%s, %s, 'move_project', %s, %s, %s, '', '')
 class Outcome:
     """
     Attributes:
-        rows: How many rows were moved, or would be, by sort.
+        rows: How many rows of each sort were moved, or would be moved.
         stored, stored_bytes: Jobs whose results are in the result store, and the size of these results.
         finished: An earlier call had moved the project; nothing was left to do.
-        unserved: Why its jobs cannot be carried out there, in a sentence; empty: they can.
+        unserved: Why the other installation cannot carry out the project's jobs, in a sentence; empty if it can.
     """
 
     rows: dict[str, int]

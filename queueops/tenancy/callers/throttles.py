@@ -26,7 +26,7 @@ class TooManyBadKeys(Throttled):
     extra_detail_singular = extra_detail_plural = ""
 
 
-# By address, counted only after a look-up failed: a valid key is never refused because of a neighbour's guesses.
+# Counts failed look-ups by address. A valid key never counts, so it is not refused when others at its address guess.
 bad_keys = Rate(BAD_KEYS_PER_MINUTE)
 
 

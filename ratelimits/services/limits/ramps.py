@@ -71,7 +71,7 @@ def prepare_ramp(*, over_seconds: float, slots: int, actor: str) -> None:
         raise InvalidRamp(f"A ramp takes from a second to a week, not {over_seconds:g} seconds.")
     figures = {"started_at": None, "over_seconds": over_seconds, "held_share": None, "slots": max(1, slots)}
     ResumeRamp.objects.update_or_create(pk=ResumeRamp.ONLY, defaults={**figures, "started_by": actor})
-    Counter.objects.filter(limit_id=RAMP_ID).delete()  # the last ramp's: calls that outlived that ramp were not settled
+    Counter.objects.filter(limit_id=RAMP_ID).delete()  # the last ramp's counters still count calls that outlived it
     announce_change()
 
 

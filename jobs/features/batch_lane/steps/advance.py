@@ -207,7 +207,7 @@ class Step:
                 )
                 self._refuse(clean(str(error)), has_no_call=has_no_call)
                 return
-            # The batch may have been made: the next step looks for it, once the provider must list it.
+            # The call may have made a batch. The next step looks for it, when the provider must have listed it.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
             ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
                 error=clean(str(error)),

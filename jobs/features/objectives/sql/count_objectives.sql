@@ -1,8 +1,8 @@
 -- Count a part of the job log for the objectives.
 --
 -- A job is due once, at its deadline, as soon as the log tells that it has begun to wait. It has met the objective when
--- the log tells that it started or ended by then. A job that has done neither when its deadline passes has missed it,
--- without a look at the queue. A job that is cancelled before its deadline is no longer due.
+-- the log tells that it started or ended by then. A job whose log has no such event by its deadline has missed the
+-- objective; the queue is not read for this. A job that is cancelled before its deadline is no longer due.
 --
 -- A job that was not scheduled begins to wait when it is submitted. A scheduled job begins at the first event that
 -- shows that its time has come, or that it runs: it may have been given another time meanwhile.
