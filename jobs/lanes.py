@@ -139,3 +139,9 @@ def name_of(service: str, target: str) -> str:
     if service.startswith("http:"):
         return address
     return f"{service} at {address}"
+
+
+def service_of(name: str) -> str:
+    """Return the service of a target by its `name_of`."""
+    host = urlsplit(name).hostname
+    return f"http:{host}"[:64] if host else name.partition(" ")[0]

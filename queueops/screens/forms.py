@@ -75,9 +75,12 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 def add_faults(form: forms.BaseForm, error: QueueOpsError) -> None:
-    """Show each fault at its field, or above the form where it has no such field."""
+    """Show each fault at its field, or with the field's name above a form that lacks the field."""
     for field, faults in error.fields.items():
-        form.add_error(field if field in form.fields else None, list(faults))
+        if field in form.fields:
+            form.add_error(field, list(faults))
+        else:
+            form.add_error(None, [f"{field}: {fault}" for fault in faults])
 
 
 class ReasonForm(ConfirmForm):

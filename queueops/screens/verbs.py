@@ -26,7 +26,8 @@ from unfold.enums import ActionVariant
 
 from queueops.core.errors import QueueOpsError
 
-from .forms import ConfirmForm
+
+from .forms import ConfirmForm, add_faults
 
 MAX_ROWS_NAMED = 10  # rows named on the page that asks
 
@@ -187,11 +188,7 @@ def ask(model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form,
 def show_error(form: forms.Form, error: QueueOpsError) -> None:
     """Put an expected error where the operator can act on it."""
     form.add_error(None, error.message)
-    for field, faults in error.fields.items():
-        for fault in faults:
-            form.add_error(
-                field if field in form.fields else None, fault if field in form.fields else f"{field}: {fault}"
-            )
+    add_faults(form, error)
 
 
 def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:

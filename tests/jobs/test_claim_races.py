@@ -16,6 +16,7 @@ from jobs.models import Batch, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_new, claim_suspect, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.scan_cursor import ScanCursor
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Succeeded
@@ -38,15 +39,16 @@ EXECUTORS = 8
 
 
 @pytest.mark.parametrize("wanted", [1, 7])
-def test_eight_executors_claim_every_job_once(wanted):
-    ids = {job.pk for project in ("a", "b", "c") for job in make_jobs(50, project=project)}
+@pytest.mark.parametrize("projects", ["abc", "a"])
+def test_eight_executors_claim_every_job_once(wanted, projects):
+    ids = {job.pk for project in projects for job in make_jobs(50, project=project)}
     claims: list[ClaimedJob] = []
 
     def execute() -> None:
-        turns, gate, executor = ClassTurns(), LaneGate(), uuid4()
+        turns, gate, heads, executor = ClassTurns(), LaneGate(), ScanCursor(lambda: 0.0), uuid4()
         while got := (
             claim_new(executor, lease_seconds=30, turns=turns, gate=gate)
-            or claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns)
+            or claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns, heads=heads)
         ):
             claims.extend(got)
 

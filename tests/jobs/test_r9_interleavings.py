@@ -16,6 +16,7 @@ from jobs.models import Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_new, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.scan_cursor import ScanCursor
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Succeeded
@@ -36,16 +37,22 @@ BEFORE: dict[str, list[tuple[int, str]]] = {
 }
 
 
+class OneQueue(ScanCursor):
+    """As after a look that found jobs of one queue alone."""
+
+    had_one_queue = True
+
+
 @dataclass
 class Actor:
     """
     An executor on a connection of its own, that carries out an operation and commits it when told to.
 
     Attributes:
-        was_told: Of the job, as the only one: it claims what is new.
+        chooses: Among `all` jobs, or among those of the `only queue`; or it was told of a `new` job.
     """
 
-    was_told: bool
+    chooses: str
 
     orders: SimpleQueue[Callable[[], None] | None] = field(default_factory=SimpleQueue)
     carried_out: threading.Event = field(default_factory=threading.Event)
@@ -87,11 +94,11 @@ class Actor:
 
     def claim(self) -> None:
         # Its lease is over as soon as it begins: a rescue may come at any moment.
-        turns = ClassTurns()
+        turns, heads = ClassTurns(), ScanCursor() if self.chooses == "all" else OneQueue()
         claimed = (
             claim_new(uuid4(), lease_seconds=0, turns=turns, gate=LaneGate())
-            if self.was_told
-            else claim_jobs(uuid4(), wanted=1, lease_seconds=0, turns=turns)
+            if self.chooses == "new"
+            else claim_jobs(uuid4(), wanted=1, lease_seconds=0, turns=turns, heads=heads)
         )
         for job in claimed:
             self.held = job
@@ -109,9 +116,9 @@ class Actor:
         self.held, self.tokens, self.completed = None, [], []
 
 
-@pytest.fixture
-def actors(transactional_db: None) -> Iterator[tuple[Actor, Actor]]:
-    both = Actor(was_told=False), Actor(was_told=True)
+@pytest.fixture(params=["all", "only queue"])
+def actors(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[tuple[Actor, Actor]]:
+    both = Actor(request.param), Actor("new")
     threads = [threading.Thread(target=actor.work) for actor in both]
     for thread in threads:
         thread.start()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db.models import Q
 
 from jobs.features.batch_guards import guards
+from jobs.lanes import service_of
 from jobs.models import Batch, Job, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
 from jobs.services.operate.epochs import PUT_BACK_REASON
@@ -107,9 +107,8 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
     if switch.scope == Scope.KIND:
         return alert.kind == QuotaAlert.Kind.LONG_RUNNING and alert.figures.get("cause") == switch.key
     of_limit = alert.limit.service if alert.limit else ""
-    # An outage's subject is `name_of` its target: the service, that and an address, or an `http:` service's address.
-    host = urlsplit(alert.subject).hostname if alert.kind == QuotaAlert.Kind.OUTAGE else ""
-    return switch.key in (of_limit, alert.subject, alert.subject.partition(" ")[0], f"http:{host}"[:64])
+    of_outage = service_of(alert.subject) if alert.kind == QuotaAlert.Kind.OUTAGE else ""
+    return switch.key in (of_limit, alert.subject, of_outage)
 
 
 def watch_paused() -> None:

@@ -67,34 +67,18 @@ def claim_jobs(
         return []
     gate = gate or LaneGate(pool)
     lanes = gate.look(wanted=wanted)
-    standing = turns.standing()
-    flow_projects, flow_passes = gate.flows()
     heads = heads or ScanCursor()
+    where = heads.begin()
     given = {
         "wanted": wanted,
         "strange": kinds.left_out() if kinds else [],
         "pool": pool,
         "most_bytes": settings.QUEUEOPS.max_claim_bytes,
     }
-    where = heads.begin()
     chosen = _choose("choose_only_queue", given) if heads.had_one_queue and not lanes.names else []
     if not chosen:
-        given |= {
-            "starved_after": turns.starved_after(),
-            "starved_every": turns.starved_every(),
-            "turn_classes": plain_array([of_class for of_class, _, _ in standing]),
-            "turn_projects": text_array([project for _, project, _ in standing]),
-            "turn_passes": plain_array([at for _, _, at in standing]),
-            "turn_nows": turns.nows(),
-            "lanes": lanes.names,
-            "rooms": lanes.rooms,
-            "passes": lanes.passes,
-            "resting": text_array(gate.resting()),
-            "flow_projects": flow_projects,
-            "flow_passes": flow_passes,
-            **where,
-        }
-        chosen = _choose("choose_jobs", given)
+        open_lanes = {"lanes": lanes.names, "rooms": lanes.rooms, "passes": lanes.passes}
+        chosen = _choose("choose_jobs", {**given, **where, **open_lanes, **_order(turns, gate)})
     heads.end(chosen)
     return _start(
         chosen,
@@ -127,6 +111,23 @@ def claim_new(
     if len(chosen) != 1:
         return []
     return _start(chosen, Lease(executor_id, lease_seconds), turns=turns, gate=gate, kinds=kinds)
+
+
+def _order(turns: ClassTurns, gate: LaneGate) -> dict[str, object]:
+    """Return what choose_jobs.sql orders jobs by, besides their ages and scores."""
+    standing = turns.standing()
+    flow_projects, flow_passes = gate.flows()
+    return {
+        "starved_after": turns.starved_after(),
+        "starved_every": turns.starved_every(),
+        "turn_classes": plain_array([of_class for of_class, _, _ in standing]),
+        "turn_projects": text_array([project for _, project, _ in standing]),
+        "turn_passes": plain_array([at for _, _, at in standing]),
+        "turn_nows": turns.nows(),
+        "resting": text_array(gate.resting()),
+        "flow_projects": flow_projects,
+        "flow_passes": flow_passes,
+    }
 
 
 def _choose(statement: str, given: Mapping[str, Any]) -> list[ClaimedJob]:
