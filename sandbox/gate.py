@@ -63,7 +63,7 @@ class Gate:
 
     def turn(self, changes: Any) -> None:
         """
-        Change some knobs. A new `seed` restarts the random draws; an `outage` begins now.
+        Change some knobs. Setting a `seed`, even the same one, restarts the random draws; an `outage` begins now.
 
         Raises:
             InvalidKnobs: Nothing was changed.

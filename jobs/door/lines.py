@@ -34,7 +34,7 @@ class LineReader:
         endpoint: The provider's endpoint that all jobs call, such as /v1/chat/completions.
         key_prefix: What stands before the `custom_id` in a job's idempotency key.
         complete_by: By when the jobs are wanted.
-        most_bytes: The length of a line; only the beginning of a longer line is read.
+        most_bytes: The greatest length of a line, in bytes. A longer line is read in part, and refused.
     """
 
     routes: Sequence[ModelRoute]

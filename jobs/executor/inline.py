@@ -125,7 +125,7 @@ class InlinePump(ExecutorPump):
             self._gate = LaneGate(self.settings.pool)
         self._cycle()
         if is_idle:
-            self._duties.put_off_alerts(math.inf)  # once a drain: ending alerts would begin others
+            self._duties.put_off_alerts(math.inf)  # once a drain: what the round ends could make it due again
         end_commit()
         is_busy = self.loop.active > 0
         self.loop.run()

@@ -203,7 +203,7 @@ class RunningJob(Generic[P]):
 
     @property
     def cancelled(self) -> threading.Event:
-        """Set when this run must stop: cancelled, timed out or taken over. Created at first use: few handlers do."""
+        """Set when this run must stop: cancelled, timed out, taken over, or the executor stops. Made at first use."""
         if self._cancelled is None:
             with _ONE_EVENT:  # the handler's thread and the loop's thread may create it at once
                 if self._cancelled is None:

@@ -73,7 +73,7 @@ def send_new(
     """
     Send the entries that have not arrived yet, up to the id below which no new entry can appear (`settled_id`).
 
-    Call this outside of a transaction: `settled_id` would wait for it in vain.
+    Call this outside of a transaction: one that stays open keeps the trail from settling for other readers.
 
     Args:
         seconds: After which no other batch is begun.
@@ -166,7 +166,7 @@ def settled_id(until: float) -> int:
     Call this outside of a transaction: a transaction that waits here with an id blocks the others that wait here.
     """
     last, xid = _number(LAST_ID), _number(TAKE_XID)
-    while _number(OLDEST_UNFINISHED) < xid:  # endless within a transaction, whose own id is the oldest
+    while _number(OLDEST_UNFINISHED) < xid:  # not <=: within a transaction, its own id is the oldest in the end
         if time.monotonic() >= until:
             return 0
         time.sleep(UNSETTLED_SECONDS)

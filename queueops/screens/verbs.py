@@ -26,7 +26,6 @@ from unfold.enums import ActionVariant
 
 from queueops.core.errors import QueueOpsError
 
-
 from .forms import ConfirmForm, add_faults
 
 MAX_ROWS_NAMED = 10  # rows named on the page that asks

@@ -49,7 +49,8 @@ class Receiver(models.Model):
     @property
     def is_silent(self) -> bool:
         """
-        Whether it is paused for silence: nothing is sent until somebody resumes it, or a message under way is accepted.
+        Whether it is paused for silence: nothing is sent until somebody sends again or saves it, or a message under way
+        is accepted.
         """
         return self.paused_because == self.Pause.SILENT
 

@@ -41,6 +41,7 @@ JOBS = st.fixed_dictionaries(
             + [
                 {"held": True},
                 {"crash_count": 2},
+                {"fencing_token": 10**9},  # later than the one that a claim has drawn
                 {"lane": "p/x"},
                 {"expires_at": Now() - timedelta(seconds=1)},
                 {"kind": "test.strange"},

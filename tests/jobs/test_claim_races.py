@@ -60,7 +60,9 @@ def test_eight_executors_claim_every_job_once(wanted, projects):
     assert dict(Job.objects.values_list("pk", "fencing_token")) == tokens
 
 
-def test_an_executor_finds_work_behind_the_heads_that_another_has_locked():
+@pytest.mark.parametrize("knows_one_queue", [False, True])
+def test_an_executor_finds_work_behind_the_heads_that_another_has_locked(knows_one_queue, monkeypatch):
+    monkeypatch.setattr(ScanCursor, "had_one_queue", knows_one_queue)
     make_jobs(40)
     with transaction.atomic():
         first = claim_jobs(uuid4(), wanted=10, lease_seconds=30, turns=ClassTurns())

@@ -37,22 +37,16 @@ BEFORE: dict[str, list[tuple[int, str]]] = {
 }
 
 
-class OneQueue(ScanCursor):
-    """As after a look that found jobs of one queue alone."""
-
-    had_one_queue = True
-
-
 @dataclass
 class Actor:
     """
     An executor on a connection of its own, that carries out an operation and commits it when told to.
 
     Attributes:
-        chooses: Among `all` jobs, or among those of the `only queue`; or it was told of a `new` job.
+        was_told: Of the job, as the only one: it claims what is new.
     """
 
-    chooses: str
+    was_told: bool
 
     orders: SimpleQueue[Callable[[], None] | None] = field(default_factory=SimpleQueue)
     carried_out: threading.Event = field(default_factory=threading.Event)
@@ -94,11 +88,11 @@ class Actor:
 
     def claim(self) -> None:
         # Its lease is over as soon as it begins: a rescue may come at any moment.
-        turns, heads = ClassTurns(), ScanCursor() if self.chooses == "all" else OneQueue()
+        turns = ClassTurns()
         claimed = (
             claim_new(uuid4(), lease_seconds=0, turns=turns, gate=LaneGate())
-            if self.chooses == "new"
-            else claim_jobs(uuid4(), wanted=1, lease_seconds=0, turns=turns, heads=heads)
+            if self.was_told
+            else claim_jobs(uuid4(), wanted=1, lease_seconds=0, turns=turns)
         )
         for job in claimed:
             self.held = job
@@ -117,8 +111,11 @@ class Actor:
 
 
 @pytest.fixture(params=["all", "only queue"])
-def actors(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[tuple[Actor, Actor]]:
-    both = Actor(request.param), Actor("new")
+def actors(
+    request: pytest.FixtureRequest, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Actor, Actor]]:
+    monkeypatch.setattr(ScanCursor, "had_one_queue", request.param == "only queue")
+    both = Actor(was_told=False), Actor(was_told=True)
     threads = [threading.Thread(target=actor.work) for actor in both]
     for thread in threads:
         thread.start()

@@ -40,7 +40,7 @@ class BudgetGap:
 def find_gaps(project_id: str, prices: Prices, *, only_user: UUID | None = None) -> list[BudgetGap]:
     """
     Args:
-        only_user: The end user who asks: only budgets of users are returned, not the project's.
+        only_user: The end user who asks: only budgets that count this user are returned, and none of the project's.
     """
     rules = budgets_of(project_id)
     if not rules or not prices:

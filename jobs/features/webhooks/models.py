@@ -112,7 +112,7 @@ class WebhookJob(models.Model):
     work, and is kept as long as the job.
 
     `delivery_id` is the message that tells of the job; null: no message does yet. The message may be deleted before
-    this row. Only jobs/features/webhooks/sql/note_ended_jobs.sql inserts rows.
+    this row. Besides moves of projects, only jobs/features/webhooks/sql/note_ended_jobs.sql inserts rows.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,10 +1,11 @@
 """
 Turns between projects: start-time fair queueing, kept in each executor's memory. Pure.
 
-Every claimed job adds `1 / weight` to its project's pass; the project with the lowest pass goes next. A project that
-was idle starts at the common virtual time: it gets no extra turns for its absence. A pass is the start of a project's
-next turn. Choosing by the turn's end would let the project with the largest weight win for ever when one job is claimed
-at a time. Each executor keeps its own turns. Their sum is fair, too, without a row that all executors would lock.
+Every call that leaves adds `1 / weight` to its project's pass; the project with the lowest pass goes next. Jobs that
+leave together are one call. A project that was idle starts at the common virtual time: it gets no extra turns for its
+absence. A pass is the start of a project's next turn. Choosing by the turn's end would let the project with the largest
+weight win for ever when one job is claimed at a time. Each executor keeps its own turns. Their sum is fair, too,
+without a row that all executors would lock.
 
 Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.
 """

@@ -122,7 +122,9 @@ class Parking:
 
     def adopt(self, *, most: int = ADOPTED_AT_ONCE) -> int:
         """
-        Put up to `most` ready jobs of a service that newly got a limit into their lanes.
+        Put ready jobs of services that newly got a limit into their lanes, at most `most` of each service.
+
+        The first service with that many ends the call; the next call goes on.
 
         Until then a claim finds these jobs among the ready jobs outside lanes, and the limiter decides on each.
         """

@@ -15,7 +15,7 @@ LEARN_SECONDS = 5.0
 
 
 class CostSamples:
-    """The real costs of one executor's calls, compared with the estimates; written every LEARN_SECONDS."""
+    """The real costs of one executor's calls, less the part known before the call; written every LEARN_SECONDS."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)

@@ -47,7 +47,7 @@ class _Guard(BaseAdapter):
     def send(self, request: PreparedRequest, **_: Any) -> Response:  # type: ignore[override]
         """
         Raises:
-            ProviderAway: The answer is not complete, or the address may not be called.
+            ProviderAway: There is no answer or no complete one, or the address may not be called.
         """
         try:
             answer = asyncio.run(_send(request))

@@ -80,7 +80,7 @@ def key_of(issuer: KnownIssuer, kid: str | None, *, may_fetch: bool = True) -> P
     Return the key that a token names; None: its issuer has no such key.
 
     Unknown names and keys that are no longer fresh cause at most one fetch in COOL_DOWN_SECONDS, in all processes
-    together. A request waits for another request's fetch only if the stored keys do not have its key.
+    together. A request waits for another request's fetch only if the stored keys lack its key, or are too old.
 
     Raises:
         IssuerKeysUnavailable: The issuer's keys are unknown or too old, or are being fetched elsewhere; or they must be

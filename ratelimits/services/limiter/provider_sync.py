@@ -65,9 +65,9 @@ def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCount
     """
     Correct locked counters by what others have used, where the provider says that less is left than we think.
 
-    Our count includes calls that the provider's figure lacks: calls granted after its answer, perhaps also calls still
-    on their way. They hide use by others of up to that size, but no call counts twice. The next answer shows the hidden
-    use. If several statements are about one counter, the last counts. Nothing is ever given back.
+    Our count includes calls that the provider's figure lacks: calls granted after it stated the figure, perhaps also
+    calls still on their way. They hide use by others of up to that size, but no call counts twice. The next answer
+    shows the hidden use. If several statements are about one counter, the last counts. Nothing is ever given back.
 
     A sliding window counts our own use, and keeps free from now on what others use, see `external_usage`. Any other
     counter is charged the excess and a tenth more (MORE_PERCENT), so that it has no more room than the provider says.

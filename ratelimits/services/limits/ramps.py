@@ -87,7 +87,7 @@ def hold_ramp(*, actor: str, reason: str = "") -> ShownRamp:
     Keep the share where it is, until somebody continues or ends the ramp.
 
     Raises:
-        NoRamp: No ramp has begun.
+        NoRamp: No ramp is on: none has begun, or it has reached its end.
     """
     return _change("hold_ramp", lambda ramp, now: {"held_share": ramp.share(now)}, actor=actor, reason=reason)
 
@@ -97,7 +97,7 @@ def continue_ramp(*, actor: str, reason: str = "") -> ShownRamp:
     Let a held share grow on, at the pace it had. A ramp that grows is left as it is.
 
     Raises:
-        NoRamp: No ramp has begun.
+        NoRamp: No ramp is on: none has begun, or it has reached its end.
     """
 
     def growing(ramp: Ramp, now: float) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def end_ramp(*, actor: str, reason: str = "") -> None:
     End the ramp: every limit is open in full at once.
 
     Raises:
-        NoRamp: No ramp has begun.
+        NoRamp: No ramp is on: none has begun, or it has reached its end.
     """
     ramp, now = _locked()
     before = {"share": round(ramp.share(now), 3)}

@@ -29,9 +29,9 @@ class JobOptions(TypedDict, total=False):
     Attributes:
         idempotency_key: A key of the work itself: a second job with it is never created, in any batch.
         user_id: The end user on whose behalf the call is made.
-        unique_key: No second job with this key is created while a job of the same kind has not ended, or, with
-            `unique_in="project"`, a job of any kind. `if_pending`: `keep` that job as it is, or `replace` its work if
-            it has not begun.
+        unique_key: No second job with this key is created while a first one with it has not ended. The first one has
+            the same kind, or, with `unique_in="project"`, any kind. `if_pending`: `keep` that job as it is, or
+            `replace` its work if it has not begun.
         debounce_seconds: Begin once nothing was submitted with the unique_key for so long. Each submission replaces the
             waiting job and puts it off, to at most `debounce_most_seconds` after the first.
         scheduled_at: The job does not begin before then; or before `delay_seconds` from now.

@@ -143,7 +143,7 @@ class Watch:
                     raise
                 self.takes_wait = False
             if self._has_ended() or time.monotonic() - began > wait / 2:
-                return  # an early answer: the server has no room for more requests that wait
+                return  # otherwise the answer came early: the server has no room for more requests that wait
         yield Pause(self._bounded(self._poll_seconds()))
         yield from self._look(self._known())
 

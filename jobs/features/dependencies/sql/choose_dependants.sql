@@ -5,8 +5,8 @@
 -- locks   none
 -- clock   none
 -- returns one row an owner looked at: its id, its project, whether it is a batch, and the verdict (go, let_go: somebody
---         said so, cancel, wait, over: it has ended). Then one job or batch that it waited for and that failed (null:
---         none). Owners of projects that move, or have moved, wait
+--         said so, cancel, wait, over: it has ended). Then one job or batch that it waited for and that did not succeed:
+--         it failed, or was cancelled or deleted (null: none). Owners of projects that move, or have moved, wait
 WITH owner AS MATERIALIZED (
     SELECT DISTINCT owner_id FROM jobs_dependency
      WHERE owner_id > %(after)s::uuid

@@ -42,7 +42,7 @@ class Command(BaseCommand):
             raise CommandError(f"--to must be {POSTGRES_URL.rule}.") from None
         if not 0 <= wait < inf:
             raise CommandError("--wait is a number of seconds, 0 or more.")
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop undoes the move
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop before the switch undoes the move
         try:
             if options["abort"]:
                 undone = abort_move(project, url=to)

@@ -67,7 +67,7 @@ def flush(session: Session, *, outbox: Path | None, timeout: float) -> None:
 def _path(session: Session, given: Path | None) -> Path:
     path = given or default_path(base_url_of(session.address()))
     try:
-        path.stat()  # from Python 3.14 on, exists() is False for a file that may not be read
+        path.stat()  # from Python 3.14 on, exists() is also False if a directory of the path may not be searched
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
