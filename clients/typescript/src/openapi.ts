@@ -2359,7 +2359,7 @@ export interface components {
         };
         /**
          * OnFailure
-         * @description How a waiting job goes on if the one that it waits for does not succeed.
+         * @description How a waiting job or batch goes on if a job or batch that it waits for does not succeed.
          * @enum {string}
          */
         OnFailure: "cancel" | "run" | "hold";
