@@ -16,6 +16,8 @@ use_memory()
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
     _data_dir = str(Path(os.environ["QUEUEOPS_DATA_DIR"], _worker))
     Path(_data_dir).mkdir(exist_ok=True)
+    if _servers := os.environ.get("DATABASE_URLS", "").split():  # one for each worker
+        os.environ["DATABASE_URL"] = _servers[int(_worker.removeprefix("gw"))]
 else:
     _data_dir = tempfile.mkdtemp(prefix="queueops-test-")
 Path(_data_dir).chmod(0o711)

@@ -152,3 +152,14 @@ def test_a_claim_asks_for_the_only_queue_where_the_last_look_found_no_other():
         assert (claims(), asked) == (1, ["jobs"])
         assert (claims(), asked) == (0, ["only_queue", "jobs"])
         assert (claims(), asked) == (0, ["jobs"])
+
+
+def test_an_urgent_job_of_an_open_lane_is_not_passed_over_for_those_of_the_only_queue():
+    heads = ScanCursor(lambda: 0.0)
+    make_jobs(6, project="p")
+    claim_jobs(uuid4(), wanted=2, lease_seconds=30, turns=ClassTurns(), heads=heads)
+    assert heads.had_one_queue
+    urgent = make_job(project="p", priority=Priority.URGENT)
+    Job.objects.filter(pk=urgent.pk).update(lane=f"{SERVICE}/write//p//p/")
+    [first] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns(), heads=heads)
+    assert first.id == urgent.pk
