@@ -27,7 +27,7 @@ __all__ = [
     "safe_figures",
 ]
 
-LARGEST = 1e12  # of any amount: a float cannot tell larger neighbouring counts apart in millionths
+LARGEST = 1e12  # the largest amount that a limit may have
 MAX_FIGURE_SECONDS = 366 * 86_400.0
 
 Algorithm = Limit.Algorithm

@@ -1,4 +1,4 @@
-"""Errors that the queue's addresses raise; services have their own error classes."""
+"""Errors that the views of the queue's API raise; services have their own error classes."""
 
 from queueops.core.errors import QueueOpsError
 

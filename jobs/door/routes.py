@@ -34,7 +34,7 @@ def save_route(
 
     Args:
         route_id: None: a new one.
-        figures: Of FIGURES; fields left out stay as they are.
+        figures: The fields to set, by their names in FIGURES; the others stay as they are.
 
     Raises:
         BadModelRoute: With the path of each bad field. Nothing was changed.

@@ -3,7 +3,7 @@
 -- Tokens go on far above those that the lost time may have given: calls that still run from then cannot write here.
 --
 -- params  since: begin an epoch only if none began after this moment, so that only one of those who notice acts;
---         reason, actor: of the pause, in place of those of an earlier pause of everything
+--         reason, actor: written into the pause of everything, in place of those of an earlier such pause
 -- locks   the epoch's row, then the switch
 -- clock   clock_timestamp(), now() of the switch
 -- returns the new epoch, and the token that the sequence goes on from; no row: somebody else has begun an epoch

@@ -27,7 +27,7 @@ RIGHTS: Mapping[str, str] = {
 }
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queueops rights', 0))"
-# The privilege is null also if the role does not exist yet.
+# The privilege is null if the role does not exist yet; a missing table gives None, too.
 GIVEN = """
 SELECT relname, has_any_column_privilege(to_regrole(%s)::oid, oid, 'SELECT') FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)

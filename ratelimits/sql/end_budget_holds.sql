@@ -2,8 +2,8 @@
 --
 -- params  jobs, tokens (fencing): parallel arrays; projects, users, batches, times (of the claims, seconds since 1970):
 --         whose calls the transaction writes into the ledger next, parallel arrays
--- locks   the periods of both, in the order of their ids, then the holds. The same order holds for a transaction that
---         locks only the ledger's periods, or deletes a budget
+-- locks   the periods of the ended calls and of the next ledger rows, by id, then the holds. Transactions that lock
+--         only the ledger's periods, or delete a budget, keep to this order, too
 -- clock   none
 -- returns the periods that are locked
 WITH locked AS MATERIALIZED (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -136,3 +137,22 @@ def test_a_cursor_beyond_a_log_that_went_back_is_forgotten_before_anybody_says_s
     assert log_cursor() == (0, Epoch.objects.get().value)
     make_job()
     assert settled <= wait_for(lambda: log_cursor().id, what="a cursor of what is there now") < before
+
+
+def test_a_cursor_is_not_forgotten_where_another_reader_settles_later_events_meanwhile(settled: int, monkeypatch):
+    class Between:
+        """The lock; before it is taken the second time, another reader settles an event that was just written."""
+
+        taken = 0
+
+        def __enter__(self) -> None:
+            self.taken += 1
+            if self.taken == 2:
+                monkeypatch.setattr(event_log, "_lock", threading.Lock())
+                make_job()
+                wait_for(lambda: log_cursor().id > settled, what="a later cursor")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(event_log, "_lock", Between())
+    assert log_cursor().id > settled

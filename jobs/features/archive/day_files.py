@@ -147,7 +147,7 @@ class DayFiles:
 
     def lines(self, part: ArchivedPart) -> Iterator[str]:
         """
-        Yield the rows of a part; the file's checksum is compared after the last row.
+        Yield the rows of a part; after the last row, compare their checksum with the recorded one.
 
         Raises:
             ArchiveError: The file is missing, or is not what was written. Do not trust the rows yielded before.
@@ -165,7 +165,7 @@ class DayFiles:
             raise ArchiveError(f"{self._path(part.name)} is not what was written: its checksum differs.")
 
     def verify(self, part: ArchivedPart) -> None:
-        """Compare the checksums of a part's rows and of its file. Raises ArchiveError."""
+        """Check a part's rows and its file against the checksums recorded with the part. Raises ArchiveError."""
         for _ in self.lines(part):
             pass
         with self.store.read(self._path(part.name)) as file:

@@ -47,10 +47,12 @@ Step = str | int
 
 class Take(NamedTuple):
     """
+    A value of a payload that is taken from another job's result.
+
     Attributes:
-        place: Of the value in the payload, as keys and indexes.
-        job: An id or idempotency key, as the payload names it.
-        path: Of the value in that job's result, as the payload gives it.
+        place: Where the value goes in the payload, as keys and indexes.
+        job: The other job's id or idempotency key, as the payload names it.
+        path: Where the value stands in the other job's result, as the payload gives it.
     """
 
     place: tuple[Step, ...]

@@ -86,7 +86,7 @@ def words_of(objective: Objective) -> str:
 
 
 def span_words(seconds: int) -> str:
-    """`5 min`, `90 s`, `36 h`: in the largest unit that it is a whole number of."""
+    """Return a time span in words, in the largest unit that divides it: `5 min`, `90 s`, `36 h`."""
     size, unit = next((size, unit) for size, unit in _SIZES if seconds % size == 0)
     return f"{seconds // size} {unit}"
 

@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 class End(NamedTuple):
-    """How an attempt ended for good, as a log says."""
+    """The end of a job, as an outcome log tells it: which attempt ended it, and how."""
 
     token: int
     is_completed: bool

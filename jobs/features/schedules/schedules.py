@@ -35,11 +35,11 @@ def save_schedule(
     schedule_id: UUID | None, figures: Mapping[str, Any], *, project_id: str, actor: str, reason: str = ""
 ) -> Schedule:
     """
-    Make a schedule, or change one. A change of its times counts from now on: overdue fires are not made.
+    Make a schedule, or change one. If its times change, its next fire is the first after now: overdue fires are skipped.
 
     Args:
         schedule_id: None: a new one.
-        figures: Of FIGURES; fields left out stay as they are.
+        figures: The fields to set, by their names in FIGURES; the others stay as they are.
         project_id: The project that the schedule belongs to; it cannot change.
 
     Raises:

@@ -107,20 +107,24 @@ def log_cursor() -> Cursor:
 
     Read the cursor before the data that it belongs to. It lags behind by the age of the oldest unfinished transaction.
     """
+    horizon = _of_this_process
     with hot_cursor() as cursor:
         [(last_id, epoch, *_)] = cursor.execute(LAST_ID).fetchall()
         with _lock:
-            is_due = _of_this_process.is_due(last_id)
+            if horizon.epoch is None:  # the process's first cursor: 0 would be too old to resume from in a long log
+                horizon.begin_anew(epoch)
+            # Noted before the newest id is read: what another thread settles meanwhile may be newer than that id.
+            settled, is_due = horizon.settled, horizon.is_due(last_id)
         xid = _number(cursor.execute(TAKE_XID).fetchone()) if is_due else 0
         newest_id = _number(cursor.execute(NEWEST_ID).fetchone())
         oldest = _number(cursor.execute(OLDEST_UNFINISHED).fetchone())
     with _lock:
-        if epoch != _of_this_process.epoch or newest_id < _of_this_process.settled:
-            _of_this_process.begin_anew(epoch)
+        if epoch != horizon.epoch or newest_id < settled:
+            horizon.begin_anew(epoch)
             return Cursor(0, epoch or "")
         if is_due:
-            _of_this_process.mark(last_id, xid)
-        return Cursor(_of_this_process.settle(oldest, newest_id=newest_id), epoch or "")
+            horizon.mark(last_id, xid)
+        return Cursor(horizon.settle(oldest, newest_id=newest_id), epoch or "")
 
 
 def _number(row: tuple[int, ...] | None) -> int:

@@ -46,8 +46,8 @@ def reserve(
     """
     Reserve an amount of the user's current month until it is confirmed by an event, cancelled, or expires.
 
-    Under the strict policy a reservation never makes use and reservations together exceed the quota. The same key
-    returns the same reservation again, even if the reservation has ended.
+    Under the strict policy a reservation is refused if use and all reservations together would then exceed the quota.
+    The same key returns the same reservation again, even if the reservation has ended.
 
     Args:
         amount: At least 1, in the allowance's unit.

@@ -103,7 +103,8 @@ class Step:
         if batch.creations and self._is_found(spoken, access):
             return
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
-            # After a restore, the provider may have a batch without a row here that has these jobs: find it first.
+            # After a restore, the provider may have a batch that holds these jobs and has no row here. Until the
+            # search for such batches is closed, no batch is made of them.
             hand_back_rest(batch, reason="its batch was not made before the restored moment")
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
             close_batch(batch, State.CANCELLED)

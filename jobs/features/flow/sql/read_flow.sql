@@ -1,8 +1,8 @@
 -- Read the flow of all services or one, in points of equal length.
 --
--- params  span_seconds: of the samples read; step_seconds: of a point, a multiple of it; origin: where
---         one of the points begins; since: the first;
---         before: the end, exclusive; service: of this alone, null: of all
+-- params  span_seconds: length of the samples to read; step_seconds: length of a point, a multiple of span_seconds;
+--         origin: a moment at which some point begins; since: the start of the time to read;
+--         before: its end, exclusive; service: read this service alone, null: all
 -- locks   none
 -- clock   none
 -- returns a row for each point that has a sample, in order; the backlog is the last of the point

@@ -57,7 +57,8 @@ WITH failure AS MATERIALIZED (
            last_error = excluded.last_error,
            opened_at = coalesce(breaker.opened_at, excluded.opened_at),
            next_probe_at = coalesce(breaker.next_probe_at, excluded.next_probe_at),
-           -- Forget a failed probe: choose_stranded leaves out `probe_job_id`, so the same job would go again at once.
+           -- Forget a failed probe. choose_stranded does not park the job of `probe_job_id`: if its id stayed here, the
+           -- same job would go again at once.
            probe_job_id = CASE WHEN (SELECT probed FROM evidence
                                       WHERE evidence.service = breaker.service AND evidence.target = breaker.target
                                         AND evidence.project_id = breaker.project_id)
