@@ -35,7 +35,7 @@ def save_schedule(
     schedule_id: UUID | None, figures: Mapping[str, Any], *, project_id: str, actor: str, reason: str = ""
 ) -> Schedule:
     """
-    Make a schedule, or change one. If its times change, its next fire is the first after now: overdue fires are skipped.
+    Make a schedule, or change one. If its times change, the next fire is the first after now; overdue ones are skipped.
 
     Args:
         schedule_id: None: a new one.
