@@ -15,22 +15,9 @@ SMALL_LINES = 60
 PACKAGES = ("dashboards", "demo", "jobs", "queueops", "ratelimits")
 # A framework, or our own registration, finds these by their name; or each is a form that packages have.
 FORMS = {
-    *(
-        "__init__",
-        "admin",
-        "api",
-        "apps",
-        "asgi",
-        "checks",
-        "docs",
-        "errors",
-        "examples",
-        "feature",
-        "inputs",
-        "models",
-    ),
-    *("roles", "routing", "serializers", "settings", "urls", "views", "watch", "wsgi"),
-}
+    "__init__", "admin", "api", "apps", "asgi", "checks", "docs", "errors", "examples", "feature", "inputs", "models",
+    "roles", "routing", "serializers", "settings", "urls", "views", "watch", "wsgi",
+}  # fmt: skip
 FOLDERS = {"commands", "handlers", "migrations", "models", "serializers", "templatetags", "views"}
 ALONE = {
     "queueops.core.env.database": "a section of the settings, as the modules beside it are",
