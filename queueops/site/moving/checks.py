@@ -74,7 +74,7 @@ def epoch_of(cursor: Cursor) -> str:
 
 
 def check_installations(here: Cursor, there: Cursor) -> None:
-    """Raise MoveError unless both databases have one version of QueueOps, and are different installations."""
+    """Raise MoveError unless both databases have the same version of QueueOps, and are different installations."""
     [(whole,)] = there.execute(TABLES).fetchall()
     if not whole:
         raise MoveError("The other database has no QueueOps: run manage.py migrate there.")
