@@ -116,7 +116,7 @@ def invite_again(asks: User, user: User, *, base: str) -> Invited:
     user = User.objects.select_for_update(of=("self",)).get(pk=user.pk)
     if not is_waited_for(user):
         raise NothingToInvite
-    # Whoever has the link gets the account: otherwise an administrator could gain rights by inviting again.
+    # Whoever has the link gets the account. Without this check, inviting again could give an administrator more rights.
     if not asks.is_superuser and not user.get_all_permissions() <= asks.get_all_permissions():
         raise RoleNotYours
     user.password = make_password(None)

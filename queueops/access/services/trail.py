@@ -62,8 +62,8 @@ def tell_sign_out(user: Any, **told: Any) -> None:
 
 def tell_password(instance: Any, created: bool, **told: Any) -> None:  # noqa: FBT001 - Django's signal
     """
-    Receive `post_save` of users, and record that somebody changed their own password. The page that sets somebody
-    else's password records that itself.
+    Receive `post_save` of users, and record a changed password. The page that sets somebody else's password records
+    that itself.
     """
     is_set = instance._password is not None  # noqa: SLF001 - no public attribute; None where Django only renews a hash
     actor = asking_person()

@@ -103,7 +103,7 @@ def is_there(project: Project, there: Cursor) -> bool:
 
 
 def check_project(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> None:
-    """Raise MoveError, in one sentence, unless the other installation has what the project's rows name."""
+    """Raise a MoveError of one sentence unless the other installation has everything that the project's rows name."""
     for fault in _faults(project, here, there, ciphers):
         raise MoveError(f"{fault} Nothing was changed.")
 

@@ -47,7 +47,7 @@ SORTS = (
         " FROM tenancy_credential_projects AS allowed JOIN tenancy_credential AS own ON own.id = allowed.credential_id"
         f" WHERE allowed.project_id = {PROJECT}",
         write=(
-            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # the credential exists if another moved project uses it
+            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # the credential exists already if another moved project uses it
             (
                 "INSERT INTO tenancy_credential_projects (credential_id, project_id)"
                 f" SELECT own.id, {PROJECT} FROM given JOIN tenancy_credential AS own USING (name)"
