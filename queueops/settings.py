@@ -51,7 +51,7 @@ INSTALLED_APPS = [
     "queueops.site",
     "queueops.audit",
     "queueops.tenancy",
-    "queueops.access",  # before jobs, which hands out its permissions with the roles
+    "queueops.access",
     "ratelimits",
     "jobs",
     "jobs.door",
@@ -66,7 +66,7 @@ MIDDLEWARE = [
     "queueops.core.web.requests.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see its docstring
     "queueops.rest.encoding.CompressedAnswers",
-    "corsheaders.middleware.CorsMiddleware",  # before all that may answer: other origins could not read that answer
+    "corsheaders.middleware.CorsMiddleware",  # otherwise other origins could not read answers of the middleware below
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -108,7 +108,7 @@ DATABASES = {
     ),
 }
 if QUEUEOPS.replica_url:
-    # No database router reads there: queueops/core/postgres/replica.py decides which reads do.
+    # No database router uses this database: queueops/core/postgres/replica.py decides which reads go there.
     DATABASES["replica"] = {
         **database_settings(QUEUEOPS.replica_url, prepare=QUEUEOPS.listen),
         "TEST": {"MIRROR": "default"},
@@ -225,13 +225,13 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-# django-q2 carries operator and house-keeping tasks only, each short; jobs never pass through it.
+# django-q2 runs only operators' and house-keeping tasks, each of them short; jobs never pass through it.
 Q_CLUSTER = {
     "name": "queueops",
     "label": "House-keeping",
     "orm": "default",
     "broker_class": "jobs.cluster.SkipLockedBroker",
-    "workers": QUEUEOPS.workers + 1,  # one more for the quarantine seat: docs/adr/0013
+    "workers": QUEUEOPS.workers + 1,  # one more worker, for the quarantine seat: docs/adr/0013
     "timeout": 240,
     "retry": 300,  # above timeout, or a task that is still running would be handed out again
     "poll": 1,
@@ -283,8 +283,8 @@ LOGGING = {
         "django": {"level": QUEUEOPS.log_level},
         # At INFO, django-q2 logs every process and task, and would drown our own lines.
         "django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"},
-        "fido2": {"level": "WARNING"},  # below it, a line for every passkey
-        "mcp": {"level": "WARNING"},  # below it, a line for every request
+        "fido2": {"level": "WARNING"},  # below this level it logs a line for every passkey
+        "mcp": {"level": "WARNING"},  # below this level it logs a line for every request
         # The pool logs every attempt to connect: one a second during an outage.
         "psycopg.pool": {"filters": ["once"]},
     },

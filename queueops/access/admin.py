@@ -44,7 +44,8 @@ class SuperusersOnly(QueueOpsError):
 def _reset(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     """
     Raises:
-        SuperusersOnly: An administrator's stolen password must not open a superuser's account.
+        SuperusersOnly: An account is a superuser's, but the person who asks is no superuser. Otherwise an
+            administrator's stolen password could open a superuser's account.
     """
     asks = User.objects.get(pk=actor.removeprefix("user:"))
     if not asks.is_superuser and User.objects.filter(pk__in=ids, is_superuser=True).exists():
@@ -193,7 +194,7 @@ class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin): 
 
 @admin.register(Group)
 class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):
-    filter_horizontal = ()  # as for users
+    filter_horizontal = ()  # for the same reason as in UserAdmin
     search_help_text = "A part of a role's name"
 
     def audited(self, obj: Group) -> Mapping[str, Any]:

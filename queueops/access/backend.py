@@ -32,7 +32,7 @@ def may_use_password(user: Any) -> bool:
 
 
 class GuardedBackend(ModelBackend):
-    """Every `authenticate()` passes here, so no form can forget the guard."""
+    """Every call of `authenticate()` comes here, so no form can bypass the guard."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any

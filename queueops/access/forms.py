@@ -73,6 +73,6 @@ class NewPasskeyForm(PasswordForm):
 
 
 class NamedPasskeyForm(forms.Form):
-    """For somebody who has no password here."""
+    """The form of a new passkey for somebody who has no password here."""
 
     name = NewPasskeyForm.base_fields["name"]

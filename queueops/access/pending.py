@@ -16,7 +16,7 @@ LASTS_SECONDS = 600
 
 
 def begin(request: HttpRequest, user: User, goes_on_to: str) -> None:
-    request.session.flush()  # signs out whoever was signed in, and makes a session id that somebody planted useless
+    request.session.flush()  # signs out whoever was signed in; a session id that an attacker planted becomes useless
     request.session[KEY] = {
         "user": user.pk,
         "password": user.get_session_auth_hash(),

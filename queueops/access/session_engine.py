@@ -1,6 +1,6 @@
 """
-Django's sessions in the database, under a digest of their keys: somebody who reads the table cannot take a session
-over.
+Django's sessions in the database, stored under a digest of their keys: somebody who reads the table cannot take over a
+session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIGEST_CHARACTERS = 40  # the column's width
 
 
 class SessionStore(db.SessionStore):
-    """Overrides only the synchronous methods: the asynchronous ones would find no session."""
+    """Overrides only the synchronous methods; Django's asynchronous ones look for the plain key and find nothing."""
 
     def exists(self, session_key: str) -> bool:
         return super().exists(_stored(session_key))

@@ -35,7 +35,7 @@ class OthersToken(QueueOpsError):
 def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     """
     Raises:
-        OthersToken: Nothing was revoked.
+        OthersToken: A token is somebody else's, and the person may not revoke it. Nothing was revoked.
     """
     asks = User.objects.get(pk=actor.removeprefix("user:"))
     if not asks.has_perm(REVOKE_OTHERS) and PersonalToken.objects.filter(pk__in=ids).exclude(user=asks).exists():

@@ -1,1 +1,1 @@
-"""The roof, which joins all apps into one installation. Nothing imports it."""
+"""Joins all apps into one installation. Only the settings name this package; no app imports it."""

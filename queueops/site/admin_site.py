@@ -1,4 +1,4 @@
-"""The admin's site: unfold's, without comparing each tab with each entry of the side bar."""
+"""The admin's site. Unlike unfold's own, it does not compare each tab with each entry of the side bar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class QueueOpsSite(UnfoldAdminSite):
         return False
 
     def get_tabs_list(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """Return the tabs that admin_theme.py makes for this request; unfold would copy them and compare addresses."""
+        """Return the tabs that admin_theme.py makes for this request, without unfold's copies and comparisons."""
         tabs: list[dict[str, Any]] = self._get_config("TABS", request)
         return tabs
 

@@ -180,7 +180,7 @@ def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
         "title": "Live dashboard",
         "icon": "bolt",
         "link": reverse("dashboard"),
-        "active": False,  # unfold would mark it on every page: each address begins with it
+        "active": False,  # otherwise unfold would mark it on every page, as each address begins with its link
         "permission": _allowed("jobs.view_job"),
     }
     overview = {"title": "Overview", "icon": "monitoring", "link": reverse("admin:index")}
@@ -240,7 +240,8 @@ UNFOLD: dict[str, Any] = {
             "950": "oklch(28.2% .09 266)",
         },
     },
-    # Functions, called for each request, return addresses as texts: unfold would resolve a lazy one at each comparison.
+    # Functions, called for each request, return addresses as texts. Unfold would resolve a lazy address at each
+    # comparison.
     "TABS": _tabs,
     "SIDEBAR": {"show_search": False, "navigation": _navigation},
 }

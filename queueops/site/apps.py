@@ -20,7 +20,7 @@ class SiteConfig(AppConfig):
             if config.name.startswith(OURS):
                 read_statements(config.name)
 
-        # Django sends the signals for one app after another, if it has models. At the last app all permissions exist.
+        # Django sends these signals for one app with models after another. At the last app all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
         pre_migrate.connect(_remember_permissions, sender=last)
         post_migrate.connect(_make_groups, sender=last)

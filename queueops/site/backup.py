@@ -1,9 +1,9 @@
 """
 Backs the database up, and restores it: restored rows and definitions are compared with those backed up.
 
-A dump by itself is no backup. Row-level security also confines the login role, and makes pg_restore leave out foreign
-keys: here they are made before it. Jobs that ran after the backup would run again. Therefore the transaction that
-restores also pauses everything.
+A dump by itself is no backup. Row-level security also confines the login role, and would make pg_restore leave out
+foreign keys. Therefore the foreign keys are restored before the policies. Jobs that ran after the backup would run
+again. Therefore the transaction that restores also pauses everything.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class Manifest:
     Attributes:
         taken_at: The moment of its snapshot, ISO 8601 in UTC.
         size: The dump's size in bytes.
-        rows: How many rows, by table.
-        structure: By sort of definition, how many there are, and a checksum over them.
-        under_way: Jobs that were running: the backup cannot know whether their calls went through.
+        rows: How many rows each table has.
+        structure: How many definitions of each sort there are, and a checksum over them.
+        under_way: How many jobs were running. The backup cannot know whether their calls went through.
     """
 
     format: int
@@ -202,7 +202,7 @@ def restore(directory: Path, say: Say) -> Manifest:
         rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # PAUSE has added one
         _compare("rows", manifest.rows, rows)
         _compare("definitions", manifest.structure, structure)
-    if "jobs_epoch" in rows:  # in a database from before this table, migrate makes the first epoch
+    if "jobs_epoch" in rows:  # if the backup is older than this table, migrate makes the first epoch
         with _in_words():
             declare_restored(actor=ACTOR, every=True)
     trail.record(
@@ -229,7 +229,7 @@ def _load(dump: Path, say: Say) -> None:
     ):
         try:
             _pour(script.output, shell.input, say, keeps_setting=keeps_setting)
-            script.end()  # raises if pg_restore failed; closing psql's input first would commit the part that came
+            script.end()  # raises if pg_restore failed: otherwise psql would commit an incomplete restore
             shell.input.write(PAUSE.encode())
             shell.input.close()
         except BrokenPipeError:
@@ -409,7 +409,7 @@ class _Program:
 
 def _environ() -> dict[str, str]:
     """
-    Return an environment with our database's address and password: arguments could be seen by everybody on the host.
+    Return an environment with our database's address and password: everybody on the host could see arguments.
     """
     parameters = connection.get_connection_params()
     names = {"dbname": "DATABASE"} | {

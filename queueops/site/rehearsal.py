@@ -50,10 +50,10 @@ class CannotRehearse(QueueOpsError):
 class Rehearsed:
     """
     Attributes:
-        ended: How many jobs there are by the state that they ended in.
+        ended: How many jobs ended in each state.
         failures: Dead letters by error code.
         accepted, refused: Calls that the sandbox accepted, and that it refused because of its quotas.
-        deferred: By limit, how often a job was put back because of it.
+        deferred: How often a job was put back because of each limit.
         forecast: The forecast of the whole file, under the same limits.
     """
 
@@ -79,7 +79,7 @@ def rehearse(
     """
     Args:
         lines: Jobs, in the form in which a batch is submitted.
-        limits: From `written_limits`; None: this installation's limits.
+        limits: The limits to use, as `written_limits` returns them; None: this installation's limits.
         most: How many of the jobs are carried out, from the first on.
         seconds: The longest time of the rehearsal, which includes waiting for limits.
         knobs: Settings of the sandbox, such as its quotas.
@@ -108,7 +108,7 @@ def rehearse(
 @contextmanager
 def _rolled_back() -> Iterator[None]:
     block: Any = transaction.Atomic(using=None, savepoint=True, durable=False)
-    block._from_testcase = True  # noqa: SLF001 - otherwise services' durable blocks would raise in it
+    block._from_testcase = True  # noqa: SLF001 - otherwise services' durable blocks would raise an error in this one
     with block:
         try:
             yield

@@ -1,4 +1,4 @@
-"""Where everything is in the address space."""
+"""The URLs of the whole installation."""
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path

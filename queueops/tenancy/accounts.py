@@ -16,7 +16,7 @@ from queueops.core.postgres.replica import from_primary
 
 from .models import PLATFORM, Credential, Project
 
-ACCOUNTS_KEPT_SECONDS = 5.0  # how late a new credential or project may be known
+ACCOUNTS_KEPT_SECONDS = 5.0  # how long a new credential or project may go unnoticed
 
 _lock = threading.Lock()
 _kept: TTLCache[object, _Known] = TTLCache(1, ACCOUNTS_KEPT_SECONDS)
@@ -24,8 +24,8 @@ _kept: TTLCache[object, _Known] = TTLCache(1, ACCOUNTS_KEPT_SECONDS)
 
 class _Account(NamedTuple):
     """
-    A credential's account: the provider's `project` and `user`; empty: those of the job, whose project is in
-    `projects`.
+    A credential's account: the `project` and `user` that the provider counts. An empty one stands for the job's own.
+    Only jobs of `projects` may use the credential.
     """
 
     name: str

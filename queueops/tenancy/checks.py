@@ -17,7 +17,7 @@ from .database_roles import TAKEN_ON, explained, missing_roles
 from .row_security import SERVICE_ROLE
 from .scope import ANONYMOUS_ROLE, API_ROLE
 
-# Tenants' tables whose rows name their project neither in a column `project_id` nor by a key to a table that has one.
+# Tenants' tables without a column `project_id`, and without a foreign key to a table that has this column.
 PROJECTS_OTHERWISE = {
     "jobs_bulkoperation",
     "jobs_maintenancewindow",
@@ -45,7 +45,7 @@ SHARED = {
     "ratelimits_resumeramp",
 }
 
-# Tables that everybody may read of a project with `anonymous_read`, and the tables of rules that reading them needs.
+# Tables whose rows everybody may read if the project has `anonymous_read`, and the tables of rules that this needs.
 SHOWN = {
     "jobs_agingrule",
     "jobs_batch",
@@ -82,7 +82,7 @@ SELECT rolname FROM pg_roles
  ORDER BY rolname
 """
 
-# A table of a later version that is confined as ours is no fault: the installation may have gone back to this version.
+# A later version's table is no fault if it is confined like ours: the installation may have gone back to this version.
 REACHED_TABLES = f"""
 SELECT relname FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relname <> ALL(%s)

@@ -1,5 +1,6 @@
 """
-The roles of row-level security: created if the login role may; else an error tells an administrator the SQL.
+The roles of row-level security. They are created if the login role may do so; otherwise an error gives an administrator
+the SQL.
 
 Roles belong to the whole server. Several databases share them, and may create them at the same moment.
 """

@@ -19,7 +19,7 @@ from queueops.core import clock
 from queueops.core.sealing import payload_keys
 
 MAX_GUARDED = 1_000  # jobs on which a batch's guard decides
-MAX_LABEL_LENGTH = 100  # characters of what a user is called
+MAX_LABEL_LENGTH = 100  # characters of a user's label
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
 PLATFORM = "queueops-alerts"  # the project of the platform's own jobs, which tell people of alerts
 KEY_PREFIX = "qo_"
@@ -172,7 +172,7 @@ class UserLabel(models.Model):
 
 
 def digest_of(secret: str) -> str:
-    """SHA-256 hex of a key. The key has 32 random bytes, so a slow hash would protect nothing more."""
+    """SHA-256 hex of a key. The key has 32 random bytes, so a slow hash would add no protection."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -413,7 +413,7 @@ class CredentialPool(models.Model):
 
 
 class CredentialPoolMember(models.Model):
-    """A credential of a pool. Whether calls may show it is read from its refusals: credential_pools/refusals.py."""
+    """A credential of a pool. Its refusals decide whether calls may show it: credential_pools/refusals.py."""
 
     pool = models.ForeignKey(CredentialPool, models.CASCADE, related_name="members")
     credential = models.ForeignKey(Credential, models.PROTECT, related_name="memberships")
@@ -441,10 +441,10 @@ class CredentialRefusal(models.Model):
 
     Attributes:
         of_project: The job's project.
-        call: The job with which it left as one call.
-        times: How often it was refused: once in each of the job's rounds.
-        disproved: The refusal was the job's own fault: a call with the credential that began later was accepted, or the
-            job withdrew it.
+        call: The claimed job, if the refused job left with it in one call; otherwise the refused job itself.
+        times: How many refusals the row counts. A refusal of the whole account counts as CALLS_OF_EVIDENCE.
+        disproved: The refusal no longer counts against the credential. A later call with it was accepted, the job
+            failed by its own fault, or a person replaced the secret or reinstated the credential.
         tried_at: When a call was let through to try the credential; noted in the credential's last refusal.
     """
 

@@ -48,7 +48,7 @@ def refuse_moved(project_id: str, move: str, address: str, *, reads: bool = Fals
 
 
 def refusal_of(project_id: str, move: str, address: str) -> QueueOpsError | None:
-    """Return the answer to a write to the project; None: the project lives here."""
+    """Return the error that refuses a write to the project; None: the project lives here."""
     if move == ProjectMove.MOVED:
         where = f" to {address}" if address else ""
         return ProjectMoved(
@@ -73,7 +73,7 @@ def refuse_writes(project_id: str) -> None:
 
 def hold_projects(project_ids: Collection[str], actor: str) -> None:
     """
-    Hold the projects that somebody changes: their move cannot end before the transaction does, and finds the change.
+    Hold the projects that somebody changes: a move of theirs cannot end before the transaction, and finds the change.
 
     Use it for audited writes that are not confined to the project. Nobody may change a project that has moved; only the
     system still works on the rows that were left here. Only people may change a project that is being moved: a leaked
@@ -83,7 +83,7 @@ def hold_projects(project_ids: Collection[str], actor: str) -> None:
         ProjectMoved, ProjectMoving
     """
     if wanted_settings() is not None:
-        return  # a confined transaction was asked as it began, and its role may lock no project
+        return  # a confined transaction checked this as it began, and its role may lock no project
     for project, move, moved_to in run_sql("queueops.tenancy", "hold_projects", {"projects": sorted(project_ids)}):
         if not actor.startswith("system"):
             refuse_moved(project, move, moved_to, reads=actor.startswith("user:"))

@@ -14,7 +14,7 @@ OF_USERS = "user:"
 def name_of(actor: str) -> str:
     """
     Return `anna` for `user:7`, `key imports (qo_1a2b…)` for a producer's key, and `user … of the app` for an end user
-    with a token of that issuer. Other actors are returned unchanged.
+    whose token's issuer is named `the app`. Other actors are returned unchanged.
     """
     kind, _, key = actor.partition(":")
     if kind == "token":

@@ -1,5 +1,5 @@
 """
-Receivers of our messages, by webhooks and alert routes: whether they accept messages, and since when not.
+Receivers of our messages, by webhooks and alert routes: whether they accept messages, and since when they have not.
 
 A receiver that has accepted nothing for SILENT_FOR is paused; one that answers 410 is switched off. No message is sent
 for ever to a receiver that does not accept it.
@@ -18,7 +18,7 @@ from django.db.models import Q
 from queueops.audit import trail
 from queueops.core.clock import Now
 
-SILENT_FOR = timedelta(days=3)  # as long as a message is repeated, see `receiver` in jobs/backoff.py
+SILENT_FOR = timedelta(days=3)  # a refused message is sent again for as long: see `receiver` in jobs/backoff.py
 MAX_PAUSED = 100  # receivers in one call of `pause_silent`
 
 R = TypeVar("R", bound="Receiver")
@@ -49,8 +49,8 @@ class Receiver(models.Model):
     @property
     def is_silent(self) -> bool:
         """
-        Whether it is paused for silence: nothing is sent until somebody sends again or saves it, or a message under way
-        is accepted.
+        Whether the receiver is paused for silence. Nothing is sent until somebody sends failed messages again or saves
+        the receiver, or until it accepts a message that is under way.
         """
         return self.paused_because == self.Pause.SILENT
 
@@ -74,7 +74,7 @@ def note_refused(model: type[Receiver], pk: Any, *, is_gone: bool = False) -> No
     Note that a message did not arrive.
 
     Args:
-        is_gone: It answered 410: then it is switched off, and this is audited.
+        is_gone: Whether the receiver answered 410. It is then switched off, which is audited.
     """
     model._default_manager.filter(pk=pk, failing_since=None).update(failing_since=Now())
     if not is_gone:

@@ -2,10 +2,11 @@
 Row-level security of the tenants' tables, for migrations: who may see and write which rows.
 
     queueops_service   Everything. The login role is a member: workers, the admin and the relay act as this role.
-    queueops_api       A project's rows, with what is granted. A transaction switches to this role: scope.py.
-    queueops_anonymous Some rows, to read, of a project that shows itself to everybody. A transaction switches to it.
+    queueops_api       A project's rows, as far as rights are granted. A transaction switches to it: scope.py.
+    queueops_anonymous Reads some rows of a project that shows itself to everybody. A transaction switches to it.
 
-FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy until it switches to a role.
+FORCE makes the login role, which owns the tables, obey the policies, too. A superuser obeys no policy until it switches
+to a role.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
     Let the API read these rows of a table through a view, if the table itself must show it fewer.
 
     The view reads with the rights of its owner, who sees every row: only its condition confines it. It has no
-    `security_barrier`: PostgreSQL would plan it by itself, and one page would read all of its rows.
+    `security_barrier`: with that, PostgreSQL would plan the view by itself, and one page would read all of its rows.
 
     Args:
         names: The columns' names.

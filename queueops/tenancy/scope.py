@@ -29,16 +29,17 @@ def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_
     Let the statements of the block see and write the project's rows alone, and only what the API may do with them.
 
     Each transaction that begins in the block is confined from its first statement to its end; a statement outside of
-    transactions gets its own. A thread that the block starts is confined only if it runs in a copy of the block's
-    context.
+    transactions gets a transaction of its own. A thread that the block starts is confined only if it runs in a copy of
+    the block's context.
 
-    Each transaction asks as it begins whether the project is being moved to another installation. A caller may have
+    Each transaction checks as it begins whether the project is being moved to another installation. A caller may have
     been let in before the move, and rows written after the copy would be lost. A move waits for transactions that began
     before it.
 
     Args:
-        user_id: Only this user's rows, among the project's rows that belong to users.
-        role: ANONYMOUS_ROLE: may only read, and only where the project shows itself to everybody.
+        user_id: The only user whose rows the block sees, of the rows that belong to users; None: all users'.
+        role: The database role to act as. ANONYMOUS_ROLE may only read, and only if the project shows itself to
+            everybody.
 
     Raises:
         ProjectMoving, ProjectMoved: From the statement that begins a transaction.

@@ -2,7 +2,7 @@
 Locks out people who guess passwords, codes or keys.
 
 The counts are rows, so that all web processes agree and a restart forgets nothing. An attempt is counted before it is
-checked: of any number sent at once, no more than the limit are checked.
+checked: however many attempts are sent at the same time, no more than the limit are checked.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def guarded(
     """
     Check something that could be guessed, and count a failure unless `check` returns something true.
 
-    Passwords lock by account and address after QUEUEOPS_LOCKOUT_FAILURES and by account after
-    QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES; codes by account and keys by address, each after the smaller number.
-    Success deletes the counts that it was counted in; a failure is recorded in the audit trail.
+    Passwords lock by account and address after QUEUEOPS_LOCKOUT_FAILURES, and by account after
+    QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES. Codes lock by account, and keys by address, after QUEUEOPS_LOCKOUT_FAILURES.
+    A success deletes the counts of its attempt; a failure is recorded in the audit trail.
 
     Args:
-        check: Not called while locked.
+        check: Makes the check; it is not called while the account or address is locked.
         account: The name that was typed in; the account need not exist.
         browser: A browser in which the account has signed in before. Its attempts have a count of their own: others'
             failures do not lock it.
@@ -89,7 +89,7 @@ def unlock(name: str, *, actor: str, reason: str = "") -> int:
     """
     Delete all counts of an account, or of an address for keys. Return how many there were.
 
-    The audit trail records it if there were any.
+    The audit trail records this if a count was deleted.
     """
     forgotten, _ = SignInCount.objects.filter(Q(account=known_name(name)) | Q(account="", address=name)).delete()
     if forgotten:

@@ -61,7 +61,7 @@ class InvitedByProvider(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """An invited account and its link. `mailed`: whether the e-mail was sent, in words; empty: none was to be sent."""
+    """An invited account and its link. `mailed` says whether the e-mail was sent; empty: no e-mail was to be sent."""
 
     user: User
     link: str
@@ -69,7 +69,7 @@ class Invited:
 
 
 def may_give(asks: User, role: Group) -> bool:
-    """Whether the giver has every permission of the role."""
+    """Whether the person who asks has every permission of the role, and so may give it."""
     held = asks.get_all_permissions()
     names = role.permissions.values_list("content_type__app_label", "codename")
     return asks.is_superuser or all(f"{app}.{codename}" in held for app, codename in names)
@@ -81,7 +81,7 @@ def invite(asks: User, *, name: str, email: str, role: Group, base: str) -> Invi
 
     Args:
         name: The account's name, to sign in with.
-        email: The link is mailed there, if mail is configured; may be empty.
+        email: The address to which the link is mailed, if mail is configured; may be empty.
         base: The installation's address: `https://queueops.example.com`.
 
     Raises:
@@ -116,7 +116,7 @@ def invite_again(asks: User, user: User, *, base: str) -> Invited:
     user = User.objects.select_for_update(of=("self",)).get(pk=user.pk)
     if not is_waited_for(user):
         raise NothingToInvite
-    # Whoever has the link gets the account: by inviting again an administrator must not gain rights they do not have.
+    # Whoever has the link gets the account. Without this check, inviting again could give an administrator more rights.
     if not asks.is_superuser and not user.get_all_permissions() <= asks.get_all_permissions():
         raise RoleNotYours
     user.password = make_password(None)

@@ -1,9 +1,9 @@
 """
-Browsers in which somebody has signed in before: other people's wrong passwords do not lock the owner out there.
+Browsers in which somebody has signed in before. Other people's wrong passwords do not lock the account for these.
 
 Such a browser gets a signed cookie that names the account. Its attempts have a count of their own, and lock this
-browser alone. A thief of the cookie has as many guesses as from one address. Somebody without the cookie can lock the
-account only for other browsers.
+browser alone. Somebody who steals the cookie has only as many guesses as from one address. Somebody without the cookie
+can lock the account only for other browsers.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def begin_adding(request: HttpRequest, user: User, name: str) -> None:
             id=str(user.pk).encode(), name=user.get_username(), display_name=user.get_full_name() or user.get_username()
         ),
         credentials=_credentials(user),
-        resident_key_requirement=ResidentKeyRequirement.DISCOURAGED,  # asked for by id, it needs no room on the device
+        resident_key_requirement=ResidentKeyRequirement.DISCOURAGED,  # passkeys asked for by id take no device storage
         user_verification=UserVerificationRequirement.PREFERRED,
     )
     request.session[ADDING] = {"state": state, "name": name, "options": json.dumps(dict(options.public_key))}
@@ -137,7 +137,7 @@ def show(request: HttpRequest, user: User, answer: Any) -> Passkey | None:
     Return the passkey that answered the challenge; None: the answer is wrong, or was used before.
 
     The update is conditional: only one of two requests with the same answer is let in, and a copied passkey with an
-    older sign count is not.
+    older sign count is refused.
     """
     state = request.session.pop(SHOWING, None)
     if state is None:

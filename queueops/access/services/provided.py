@@ -17,7 +17,7 @@ from queueops.core.errors import QueueOpsError
 from .provider import at
 
 ACTOR = "system:provider"
-MAX_NAME = 120  # characters of the 150 that an account's name may have
+MAX_NAME = 120  # characters; an account's name may have 150, so a suffix fits behind these
 NO_NAME = re.compile(r"[^\w.@+-]+")
 
 
@@ -47,10 +47,9 @@ def welcome(claims: dict[str, Any]) -> User:
     Return the account of somebody who has signed in at the provider, with the roles that the provider gives now.
 
     The first sign-in makes an account, or with QUEUEOPS_OIDC_LINK_BY_EMAIL takes an existing one. Roles that
-    QUEUEOPS_OIDC_ROLES names are given and taken; other roles stay as they are. Somebody who has lost all of the named
-    roles is no longer staff, which ends their sessions in every browser. A missing claim of groups does not mean that
-    there are no groups: Entra ID leaves it out for somebody in very many groups. Then the sign-in is refused, and no
-    role is taken.
+    QUEUEOPS_OIDC_ROLES names are given and taken away; other roles stay as they are. Somebody who has lost all of the
+    named roles is no longer staff, which ends their sessions in every browser. Without a claim of groups the sign-in is
+    refused, and no role is taken away: Entra ID leaves the claim out for somebody in very many groups.
 
     Raises:
         NoRole, GroupsMissing, AccountInactive

@@ -86,7 +86,8 @@ def sign_in_address(request: HttpRequest, callback: str) -> HttpResponse:
 
 def claims_of(request: HttpRequest) -> dict[str, Any]:
     """
-    Return the provider's claims about the person who comes back from it. The state is used up in any case.
+    Return the provider's claims about the person who comes back from there. The sign-in's state can be used only once:
+    an answer that is refused uses it up, too.
 
     Raises:
         ProviderUnreachable, ProviderRefused, SignInStale, BadIdToken
@@ -100,7 +101,7 @@ def claims_of(request: HttpRequest) -> dict[str, Any]:
     }
     state = request.GET.get("state", "")
     if client.framework.get_state_data(request.session, state) is None:
-        raise SignInStale  # before anything from the address is shown: anybody may have written it
+        raise SignInStale  # before anything of the address is shown: anybody may have written that address
     try:
         token = client.authorize_access_token(request, claims_options=wanted, leeway=LEEWAY_SECONDS)
         if not token.get("userinfo"):

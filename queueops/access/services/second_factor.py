@@ -29,7 +29,7 @@ STEP_SECONDS = 30
 DIGITS = 6
 LENIENT_STEPS = 1  # a phone's clock may be wrong by half a minute; RFC 6238, 5.2 recommends one step
 RECOVERY_CODES = 10
-RECOVERY_BYTES = 10  # 80 bits: a slow hash would protect nothing more
+RECOVERY_BYTES = 10  # 80 random bits: a slow hash would add no protection
 
 
 class WrongCode(QueueOpsError):
@@ -66,7 +66,7 @@ class Shown:
     The second factor that somebody showed.
 
     Attributes:
-        recovery_codes_left: None: the code was one of the app.
+        recovery_codes_left: How many recovery codes are unused; None: the code was one of the app.
     """
 
     authenticator: Authenticator

@@ -26,7 +26,7 @@ def stands(session: SessionBase, user: AbstractBaseUser | AnonymousUser | None) 
     Return whether a session may still be used.
 
     It may not when it is older than QUEUEOPS_SESSION_HOURS, was not used for QUEUEOPS_SESSION_IDLE_MINUTES, or
-    lacks a second factor that became due since. A session without a sign-in may always be used.
+    lacks a second factor that has become required since it began. A session without a sign-in may always be used.
     """
     if not signed_in(session):
         return True

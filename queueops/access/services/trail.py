@@ -34,12 +34,12 @@ _failures = FailureBudget()
 
 def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
     """
-    Record that somebody failed, up to MAX_FAILURES_TOLD entries in FAILURE_SECONDS.
+    Record a failed attempt, unless this process has written MAX_FAILURES_TOLD entries in FAILURE_SECONDS.
 
     Args:
         what: `password`, `code` or `key`.
         name: The name as it is counted: a digest if no account has this name.
-        attempt: Its number since the count began.
+        attempt: The attempt's number since the count began.
     """
     if _failures.take():
         action = "lock_sign_in" if locks else "fail_sign_in"
@@ -61,8 +61,11 @@ def tell_sign_out(user: Any, **told: Any) -> None:
 
 
 def tell_password(instance: Any, created: bool, **told: Any) -> None:  # noqa: FBT001 - Django's signal
-    """Receive `post_save` of users. The page that sets somebody else's password records this itself."""
-    is_set = instance._password is not None  # noqa: SLF001 - no public sign; not set where a hash is renewed
+    """
+    Receive `post_save` of users, and record a changed password. The page that sets somebody else's password records
+    that itself.
+    """
+    is_set = instance._password is not None  # noqa: SLF001 - no public attribute; None where Django only renews a hash
     actor = asking_person()
     if is_set and not created and actor in ("system", f"user:{instance.pk}"):
         trail.record(actor=actor, action="change_password", target=f"user {instance.get_username()}")

@@ -1,6 +1,6 @@
 -- Count one attempt to sign in before it is checked, unless its account or address is locked.
 --
--- params  purpose, account, address: what is counted; limit: attempts that are checked;
+-- params  purpose, account, address: what is counted; limit: how many attempts are checked before the lock;
 --         window_seconds: for how long failures count, and how long a lock lasts
 -- locks   the count's row, until the caller commits: parallel guesses are counted one after the other
 -- clock   clock_timestamp(), of the moment the row is locked

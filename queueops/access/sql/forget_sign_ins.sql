@@ -1,9 +1,9 @@
 -- Delete expired counts, so that a guesser of names cannot fill the table.
 --
--- params  most: rows of one call
--- locks   the deleted rows, SKIP LOCKED: it passes over counts that a sign-in is changing
+-- params  most: how many counts one call may delete
+-- locks   the deleted rows, SKIP LOCKED: counts that a sign-in is changing are passed over
 -- clock   clock_timestamp()
--- returns one row for each deleted
+-- returns one row for each deleted count
 DELETE FROM access_signincount
  WHERE id IN (SELECT id FROM access_signincount
                WHERE forget_at <= {{clock_now}}

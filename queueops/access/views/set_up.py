@@ -29,7 +29,7 @@ from queueops.core.errors import QueueOpsError
 
 from .sign_in import check_code, sign_in, told_to_wait
 
-SETTING_UP = "second_factor_being_set_up"  # session key of the sealed secret, until a code of it was shown
+SETTING_UP = "second_factor_being_set_up"  # session key of the sealed secret, until a code made with it is shown
 FORMS: dict[str, type[forms.Form]] = {"begin": PasswordForm, "confirm": AppCodeForm, "codes": CodeForm, "off": CodeForm}
 
 
@@ -101,7 +101,7 @@ def prove(request: HttpRequest, user: User, given: dict[str, Any]) -> None:
         WrongPassword, SignInLocked, SignInAgain
     """
     if not request.user.is_authenticated:
-        return  # about to be signed in: the password was checked a moment ago
+        return  # the person is being signed in: the password was checked a moment ago
     if not gives_password(request):
         if not is_fresh(request.session):
             raise SignInAgain
@@ -199,7 +199,7 @@ def _codes_page(request: HttpRequest, codes: list[str], *, goes_on_to: str = "")
 
 def _picture(address: str) -> str:
     drawn = segno.make(address, error="m").svg_inline(scale=5, border=4, dark="#000", light="#fff", omitsize=True)
-    return mark_safe(drawn)  # noqa: S308 - paths of segno's; nothing of the address is text in it
+    return mark_safe(drawn)  # noqa: S308 - segno draws paths; no text of the address is in the SVG
 
 
 def _fours(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The doctor's questions about what workers and their house-keeping keep up."""
+"""The doctor's questions about what workers and their house-keeping keep up to date."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -87,7 +87,7 @@ prove: `@pytest.mark.proves("R1")`.
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A test. `path`: from the repository's root; `form`: `short`, `soak` or `short and soak`."""
+    """A test. `path` starts at the repository's root; `form` is `short`, `soak` or `short and soak`."""
 
     path: str
     name: str

@@ -17,7 +17,7 @@ FIGURES = "docs/_site/proof-figures.json"  # written by `make proofs`
 
 @dataclass(frozen=True, slots=True)
 class KnownDefect:
-    """A defect that was reported in public, and the tests that fail if it is ours."""
+    """A defect that was reported in public, and the tests that fail if QueueOps has it."""
 
     title: str
     seen: str  # the reported defect, in our own words

@@ -74,7 +74,7 @@ def epoch_of(cursor: Cursor) -> str:
 
 
 def check_installations(here: Cursor, there: Cursor) -> None:
-    """Raise MoveError unless both databases have one version of QueueOps, and are different installations."""
+    """Raise MoveError unless both databases have the same version of QueueOps, and are different installations."""
     [(whole,)] = there.execute(TABLES).fetchall()
     if not whole:
         raise MoveError("The other database has no QueueOps: run manage.py migrate there.")
@@ -103,7 +103,7 @@ def is_there(project: Project, there: Cursor) -> bool:
 
 
 def check_project(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> None:
-    """Raise MoveError, in one sentence, unless the other installation has what the project's rows name."""
+    """Raise a MoveError of one sentence unless the other installation has everything that the project's rows name."""
     for fault in _faults(project, here, there, ciphers):
         raise MoveError(f"{fault} Nothing was changed.")
 

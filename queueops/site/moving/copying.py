@@ -114,7 +114,7 @@ class Statements:
 
     @property
     def ordered(self) -> sql.Composed:
-        """Return the SELECT, ordered by id if the other database gives the rows new ids: the order of the ids stays."""
+        """Return the SELECT, ordered by id if the other database gives the rows new ids: these keep the order."""
         numbered = "id" in self.sort.leaves and self.sort.read == WHOLE
         return self.read + sql.SQL(" ORDER BY own.id" if numbered else "")
 
@@ -149,8 +149,8 @@ def look(cursor: Cursor, statements: Statements) -> Copied:
 
 def look_at_watched(cursor: Cursor, project_id: str, *, lock: bool = False) -> dict[str, list[tuple[Any, ...]]]:
     """
-    Return the number and a sum of the rows of each sort that people may change while a project is copied. Secrets count
-    in their sealed form.
+    Return, for each sort of rows that people may change while a project is copied, the number of rows and a checksum.
+    The checksums cover secrets in their sealed form.
 
     Args:
         lock: Lock the rows: wait for changes under way, and keep others from changing them until the transaction ends.
@@ -269,7 +269,8 @@ def make_parts(project_id: str, *, here: Cursor, there: Cursor) -> None:
         if found:
             continue
         part, table = sql.Identifier(name), sql.Identifier(EVENTS.table)
-        # If the default partition already has rows of the day, no other can be attached: it takes these rows, too.
+        # If the default partition already has rows of the day, no partition for the day can be attached: the default
+        # partition then takes the project's rows, too.
         with suppress(psycopg.errors.CheckViolation), there.connection.transaction():
             there.execute("SET LOCAL lock_timeout = '10s'")
             there.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(part, table))

@@ -2,9 +2,9 @@
 Moving a project to another installation: pause, copy, verify, switch.
 
 One transaction in the other database writes all rows. It commits after this database has committed that the project
-lives there. A move that is stopped before thus leaves nothing there, and two installations never carry out the same
-jobs. After a cut between the two commits the project runs nowhere. The same command then finishes the move: its rows
-here are unchanged, because nothing changes a project that has moved.
+lives there. A move that is stopped earlier thus leaves nothing there, and two installations never carry out the same
+jobs. If the move is cut off between the two commits, the project runs nowhere. The same command then finishes the move:
+the rows here are unchanged, because nothing changes a project that has moved.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def plan_move(project_id: str, *, url: str) -> Outcome:
-    """Check all that `move_project` checks, and count; change nothing. Raises MoveError."""
+    """Check all that `move_project` checks, and count the rows; change nothing. Raises MoveError."""
     with _both(url) as (here, there):
         project = _project(project_id)
         check_installations(here, there)
@@ -212,8 +212,8 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 def _all_is_noted(project_id: str) -> bool:
     """
-    Whether all ended jobs are noted for the project's webhooks: the other installation does not look for ended jobs in
-    its log.
+    Whether all ended jobs are noted for the project's webhooks. The other installation does not search the moved log
+    for ended jobs.
     """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
         return True

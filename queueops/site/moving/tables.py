@@ -47,7 +47,7 @@ SORTS = (
         " FROM tenancy_credential_projects AS allowed JOIN tenancy_credential AS own ON own.id = allowed.credential_id"
         f" WHERE allowed.project_id = {PROJECT}",
         write=(
-            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # it is there if another moved project uses it
+            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # the credential exists already if another moved project uses it
             (
                 "INSERT INTO tenancy_credential_projects (credential_id, project_id)"
                 f" SELECT own.id, {PROJECT} FROM given JOIN tenancy_credential AS own USING (name)"
@@ -56,8 +56,8 @@ SORTS = (
         known_by="name",
         is_watched=True,
     ),
-    # The pools are not moved: they are there already, with credentials of their own, because other projects may use
-    # them.
+    # The pools themselves are not moved, because other projects may use them. The other installation must have them
+    # already, with credentials of its own.
     Sort(
         "use of credential pools",
         "tenancy_credentialpool_projects",
@@ -134,7 +134,7 @@ SORTS = (
             ),
         ),
     ),
-    # Events come last: from the first on, the other installation's live pages wait for the end of the transaction.
+    # Events come last: once the first is written, the other installation's live pages wait for the transaction's end.
     Sort("events", "jobs_jobevent", leaves=frozenset({"id", "xid"})),
 )
 

@@ -1,4 +1,4 @@
-"""Projects, keys, credentials and issuers: importing them registers their screens."""
+"""The screens of projects, keys, credentials and issuers: importing this package registers them."""
 
 from . import credentials, issuers, projects
 

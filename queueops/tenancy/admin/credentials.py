@@ -41,7 +41,7 @@ SHAPES = (
 def cleaned_hosts(given: list[str]) -> list[str]:
     """
     Raises:
-        ValidationError: One is no host, or there are too many.
+        ValidationError: A text is no host, or there are too many hosts.
     """
     if len(given) > MAX_HOSTS:
         raise ValidationError(f"At most {MAX_HOSTS} hosts.")

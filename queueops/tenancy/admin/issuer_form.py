@@ -1,4 +1,4 @@
-"""The form of an issuer: one of two kinds of keys, and a secret that never comes out again."""
+"""The form of an issuer: it has either published keys, or a shared secret that is never shown again."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _try_token(ids: Sequence[int], *, actor: str, token: str) -> VerbOutcome:
 
 
 def _told(token: str) -> str:
-    """Return the token's header and claims in words, to find the mistake."""
+    """Return the token's header and claims in words, so that a person finds what is wrong with the token."""
     try:
         header, claims = read_unverified(token)
     except InvalidToken:
@@ -149,7 +149,7 @@ class IssuerAdmin(QueueAdmin):
         return super().get_queryset(request).defer("secret")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Issuer | None = None) -> tuple[str, ...]:
-        # Users' ids derive from the issuer's name, and their rows belong to the project.
+        # Neither may change: users' ids derive from the issuer's name, and users' rows belong to the project.
         return (*self.readonly_fields, "project", "issuer") if obj else self.readonly_fields
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:

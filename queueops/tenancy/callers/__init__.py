@@ -1,1 +1,1 @@
-"""Callers of the API: their proof, what it opens, and how often they may call."""
+"""Callers of the API: how they prove who they are, what they may do, and how often they may call."""

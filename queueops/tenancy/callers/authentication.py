@@ -73,7 +73,7 @@ class Caller:
         scopes: The scopes of the key or the issuer; empty for operators, who have permissions instead.
         operator: The signed-in user; None for all others.
         user_id: The end user who calls, confined to their own rows; None: the caller has all rows of the project.
-        requests_per_minute: None: QUEUEOPS_REQUESTS_PER_MINUTE.
+        requests_per_minute: The caller's own rate; None: QUEUEOPS_REQUESTS_PER_MINUTE applies.
         confined: Whether an operator sees this project alone.
     """
 

@@ -32,7 +32,7 @@ from queueops.tenancy.models import Issuer
 from .issuers import KnownIssuer, read_issuer
 
 FRESH_SECONDS = 600  # how long a key that its issuer withdrew may still be accepted
-COOL_DOWN_SECONDS = 30  # between two fetches, whatever keys tokens name: how long a new key may be refused
+COOL_DOWN_SECONDS = 30  # between two fetches, whatever keys tokens name; a new key may be refused for as long
 USABLE_SECONDS = 86_400  # how long the last keys are used while the endpoint is down
 FETCH_TIMEOUT_SECONDS = 5.0
 MAX_JWKS_BYTES = 256_000
@@ -119,7 +119,7 @@ def _find(issuer: KnownIssuer, kid: str | None) -> PublishedKey | None:
 
 def fetch_keys(issuer_id: int, jwks_url: str) -> int:
     """
-    Fetch and store an issuer's keys now, whenever they were fetched last.
+    Fetch and store an issuer's keys now, even if they were fetched a moment ago.
 
     Returns:
         How many keys can be used.
@@ -263,7 +263,7 @@ def _seat() -> Iterator[None]:
 
 
 def _claim_fetch(issuer: KnownIssuer) -> bool:
-    """Claim the next fetch for this process; False: somebody has begun one within the cool-down."""
+    """Claim the next fetch for this process; False: another fetch has begun within the cool-down."""
     row = Issuer.objects.filter(pk=issuer.id, jwks_url=issuer.jwks_url)
     rested = Q(jwks_tried_at=None) | Q(jwks_tried_at__lt=Now() - timedelta(seconds=COOL_DOWN_SECONDS))
     return bool(row.filter(rested).update(jwks_tried_at=Now(), jwks_error=""))

@@ -22,7 +22,7 @@ class KnownIssuer:
     Attributes:
         secret: The sealed shared secret; None: the issuer publishes keys.
         jwks: The public keys that were fetched last, each with its parts.
-        fetched_seconds_ago, tried_seconds_ago: Since the keys were fetched, and since a fetch was last begun.
+        fetched_seconds_ago, tried_seconds_ago: How long ago the keys were fetched, and a fetch was last begun.
         has_failed: Whether the last fetch failed.
         move: Whether its project has moved to another installation, and where.
     """

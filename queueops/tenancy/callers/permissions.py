@@ -37,7 +37,7 @@ class NotForUsers(QueueOpsError):
 
 
 class Need(NamedTuple):
-    """The need of a method: a scope for callers with a key or token, a permission for operators."""
+    """The right that a method requires: a scope of callers with a key or token, a permission of operators."""
 
     scope: Scope
     permission: str
@@ -66,9 +66,9 @@ def sees_secrets(actor: str) -> bool:
     """
     Whether this caller is shown secrets in jobs' contents and providers' answers: one rule for the API and all pages.
 
-    Only a caller with a project's key is: its producers sent the secrets. People are not, because others can see their
-    screens. End users are not: their jobs may hold credentials of the app's backend. Anonymous readers may be anybody.
-    People get the secrets only by an export, which needs a permission of its own and is audited.
+    Only callers with a project's key are shown secrets: its producers sent them. People are not, because others can see
+    their screens. End users are not: their jobs may hold credentials of the app's backend. Anonymous readers may be
+    anybody. People get the secrets only by an export, which needs a permission of its own and is audited.
 
     Args:
         actor: As in `Caller.actor`.
@@ -80,8 +80,8 @@ def sees_tracebacks(caller: Caller) -> bool:
     """
     Whether this caller, who may see the job, is also shown the traceback of its handler.
 
-    People with a session are: they repair the handler. Producers, end users and anonymous readers are not: the code is
-    the operator's.
+    People with a session are shown the traceback: they repair the handler. Producers, end users and anonymous readers
+    are not: the handler's code is the operator's.
     """
     return caller.operator is not None
 

@@ -1,8 +1,8 @@
 """
 How often one caller may ask.
 
-Each web process counts for itself: two processes let twice as much through. That protects a process from one caller
-without a query before every request.
+Each web process counts for itself: two processes let twice as many requests through. This still protects each
+process from a single caller, without a query before every request.
 """
 
 from __future__ import annotations

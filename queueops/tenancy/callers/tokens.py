@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TOKEN_CHARACTERS = 8_192
 MAX_SUBJECT_CHARACTERS = 255  # OpenID Connect allows no more
-UNREADABLE_SECONDS = 60  # until a retry; a person must set the missing key first
+UNREADABLE_SECONDS = 60  # after which callers may retry; a person must set the missing key first
 MIN_SECRET_BYTES = 32  # RFC 7518: as long as the digest
 SECRET_ENTRY = "hs256"  # noqa: S105 - in the sealed object
 

@@ -1,5 +1,5 @@
 """
-Where `http.request` may show a credential, and how: its hosts and its placement. Pure.
+Where `http.request` may show a credential, and how: its hosts and its placement. Pure functions.
 
 A host is a name or an address; `*.example.org` stands for every name below example.org, but not for example.org.
 """
@@ -63,7 +63,8 @@ def why_not_at(url: str, hosts: Collection[str]) -> str:
 
 def secret_of(placement: str, secret: Mapping[str, Any]) -> str:
     """
-    Return the text to send; for BASIC `username:password`. Empty: the secret lacks it, or is of a service account.
+    Return the text to send; for BASIC, `username:password`. Empty: the secret lacks what the placement needs, or
+    belongs to a service account.
     """
     if placement == Placement.BASIC:
         user, password = (secret.get(name) for name in ("username", "password"))

@@ -32,7 +32,7 @@ class PoolMember(NamedTuple):
 
     Attributes:
         quota_project, quota_user: Whom the provider counts the calls for; an empty user: the job's own.
-        is_on_trial: The member is taken out, like all members of the pool: one call may try it.
+        is_on_trial: All members of the pool are taken out, and one call may try this member.
     """
 
     credential: str
@@ -66,7 +66,8 @@ def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
     If no member is left, the members that have rested are on trial.
 
     Args:
-        project: Whose calls they are; empty: members that are taken out for one project alone count as in.
+        project: The project that makes the calls. Empty: members that are taken out only for some project are returned,
+            too.
     """
     found = [(member, [one for one in out if one.concerns(project)]) for member, out in _read().get(pool, ())]
     if remain := tuple(member for member, out in found if not out):
@@ -87,7 +88,7 @@ def forget() -> None:
 
 
 def pools_among(names: Collection[str]) -> frozenset[str]:
-    """Return those of the names that are names of pools."""
+    """Return the names that are pools' names."""
     return frozenset(CredentialPool.objects.filter(name__in=set(names)).values_list("name", flat=True))
 
 

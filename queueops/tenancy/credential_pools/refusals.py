@@ -1,8 +1,9 @@
 """
 Providers' refusals of credentials in pools, and the credentials that are taken out because of them.
 
-A refusal is evidence against its credential until a call that began after it is accepted: then the refusal was the
-job's own fault. Refusals are counted when they are read, not in a row: processes that record some at once lose none.
+A refusal is evidence against its credential until the provider accepts a call that shows it and began later. The
+refusal then counts as the job's own fault. A credential's refusals are added up whenever they are read: processes that
+record some at the same time lose none.
 docs/adr/0051 gives the reasons for these rules.
 """
 
@@ -19,17 +20,20 @@ from queueops.core.clock import Now
 from queueops.core.sql import run_sql, run_sql_as
 from queueops.tenancy.models import CredentialRefusal
 
-CALLS_OF_EVIDENCE = 3  # refused calls of one project, none accepted since: the credential is out for it
-PROJECTS_OF_EVIDENCE = 3  # projects with a refused call each, none accepted since: it is out for all
-RESTED_SECONDS = 60.0  # between calls that try a credential, if a project has no other
+CALLS_OF_EVIDENCE = 3  # refused calls of one project, with none accepted since, take a credential out for the project
+PROJECTS_OF_EVIDENCE = 3  # projects with a refused call each, and none accepted since, take it out for all projects
+RESTED_SECONDS = 60.0  # between calls that try a credential, if its pool has no other for the project
 
 REST = timedelta(seconds=RESTED_SECONDS)
 
 
 class RefusedCall(NamedTuple):
     """
-    A job's call that showed a credential and was refused. `call`: the job with which it left as one call. `counts`: as
-    how many refusals it counts.
+    A job's call that showed a credential and was refused.
+
+    Attributes:
+        call: The claimed job, if this job left with it in one call; otherwise this job itself.
+        counts: The number of refusals that this call counts as.
     """
 
     credential: str
@@ -46,9 +50,9 @@ class Absence(NamedTuple):
 
     Attributes:
         project: The project for whose jobs it is out; empty: for all.
-        calls, projects: How many calls were refused since it was last accepted, and of how many projects.
-        rested: Whether its last refusal is at least RESTED_SECONDS ago.
-        jobs: The last jobs that were refused.
+        calls, projects: How many calls were refused since the credential was last accepted, and of how many projects.
+        rested: Whether its last refusal and its last trial are more than RESTED_SECONDS ago.
+        jobs: The last five jobs that were refused.
     """
 
     credential_id: int
@@ -89,7 +93,7 @@ def accepted(calls: Collection[tuple[str, float]]) -> bool:
     Mark earlier refusals of these credentials as their jobs' fault, in the caller's transaction. Waits for no lock.
 
     Returns:
-        Whether there were any.
+        Whether there were such refusals.
 
     Args:
         calls: Each accepted call's credential, and when it began: seconds since 1970 by the database's clock.
@@ -99,7 +103,7 @@ def accepted(calls: Collection[tuple[str, float]]) -> bool:
 
 
 def refused_by(jobs: Collection[UUID]) -> Mapping[UUID, Mapping[str, bool]]:
-    """Return by job the credentials that its provider refused, and whether each refusal was disproved since."""
+    """Return for each job the credentials that its provider refused, and whether each refusal was disproved since."""
     found: dict[UUID, dict[str, bool]] = {}
     rows = CredentialRefusal.objects.filter(job__in=jobs)
     for job, name, disproved in rows.values_list("job", "credential__name", "disproved"):

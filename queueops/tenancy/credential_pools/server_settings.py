@@ -2,8 +2,8 @@
 The settings that the server behind a credential takes, unlike other servers of its kind.
 
 A setting is learned from a refusal that names a field, for one credential, address and model. It is stored as a row
-that operators see and may delete. A process uses what it has learned itself from the next call on, and what others have
-learned once it has read their rows.
+that operators see and may delete. A process uses its own lessons from the next call on, and other processes' lessons
+once it has read their rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cachetools import TTLCache
 from queueops.audit import trail
 from queueops.tenancy.models import Credential, CredentialSetting
 
-KEPT_SECONDS = 60.0  # a process uses what it has learned itself for so long, even if the row is deleted meanwhile
-MAX_LESSONS = 1_000  # bounded: payloads name the models
+KEPT_SECONDS = 60.0  # how long a process uses a setting that it learned, even if the row is deleted
+MAX_LESSONS = 1_000  # bounded, because payloads name the models, and may name any number
 MAX_OF_A_CREDENTIAL = 100
 MAX_OF_A_LESSON = 500
 

@@ -263,7 +263,7 @@ def base_url_of(name: str | None) -> str:
 
 
 def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return name -> (quota_project, quota_user), whom the provider counts, for the credentials that exist."""
+    """Return by name the quota project and user of the credentials and pools that exist."""
     return {name: account.principals for name, account in find_accounts(names).items()}
 
 

@@ -58,8 +58,8 @@ class Concealing:
     """
     Middleware, after SessionLimits: people with a session see encrypted content only with the permission for it.
 
-    Holders of keys see it: they sent it. The permission is looked up only when encrypted content is read, so that other
-    requests cost no query.
+    Callers with a key see the content: they sent it. The permission is looked up only when encrypted content is read,
+    so that other requests cost no query.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

@@ -16,7 +16,7 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.tenancy.models import SecretKeyCanary
 
 TEXT = "QueueOps"
-SALT = "queueops.tenancy.secret_key"  # of rows that are stored: no path, and never another
+SALT = "queueops.tenancy.secret_key"  # looks like a module's path, but must never change: it signs stored rows
 OTHER_KEY = (
     "QUEUEOPS_SECRET_KEY is not the key that this database was set up with: its tasks and sessions could not be read. "
     "Set the key that the other hosts have. To change the key on purpose, stop every web process and worker, set the "

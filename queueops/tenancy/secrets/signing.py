@@ -12,7 +12,7 @@ from .credentials import CredentialUnreadable, seal, unseal
 
 SIGNING_SECRET_BYTES = 32
 ENTRY = "signing_secret"
-# Forms do not load these columns: otherwise saving one could overwrite a rotated secret with the old token.
+# Forms do not load these columns: otherwise saving a form could overwrite a rotated secret with the old token.
 WRITTEN_BY_ROTATION = ("secret", "rotated_at")
 
 

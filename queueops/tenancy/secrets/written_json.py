@@ -18,7 +18,7 @@ class WrittenJSONField(SealedJSONField):
     """
     A JSON value stored as text. It is sealed as a whole if its project's payloads are encrypted.
 
-    jsonb would rewrite numbers: 1e308 comes back as 309 digits, fifty times as long, and 6.02214076e23 as an integer
+    jsonb would rewrite numbers: 1e308 comes back as 309 digits, sixty times as long, and 6.02214076e23 as an integer
     instead of a double. If a row's text is null, its value is in an earlier column of type jsonb.
 
     Args:

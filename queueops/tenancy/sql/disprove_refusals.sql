@@ -1,6 +1,6 @@
 -- Mark refusals as the jobs' own fault: the provider accepted the credential in a call that began after them.
 --
--- params  names, begun: parallel arrays of credentials, and of when a call that showed each began, seconds since 1970
+-- params  names: the credentials; begun: when a call with each credential began, seconds since 1970, a parallel array
 -- order   by id
 -- locks   the rows written; skips rows that another transaction has locked, so that it waits for nobody
 -- clock   none

@@ -1,8 +1,9 @@
 -- List the credentials that are taken out: for one project after refused calls of its own, for all after refused calls
 -- of several projects.
 --
--- params  calls: how many of one project suffice; projects: how many, with a refused call each, suffice;
---         rest_seconds: after the last refusal, until one call may try it
+-- params  calls: how many refused calls of one project take a credential out for the project;
+--         projects: how many projects, with a refused call each, take a credential out for all;
+--         rest_seconds: how long after its last refusal or trial one call may try a credential
 -- locks   none
 -- clock   now(), as the start of the reading transaction
 -- returns credential_id, credential, project (empty: for all), calls, projects, since, rested, reason, jobs (the last

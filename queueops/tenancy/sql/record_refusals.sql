@@ -1,9 +1,9 @@
 -- Record that providers refused credentials of pools: one row for each credential and job, which counts the refusals.
 --
--- params  names, projects, jobs, calls, reasons, counts: parallel arrays; calls: the job with which each left as one
---         call; counts: as how many refusals each counts
+-- params  names, projects, jobs, calls, reasons, counts: parallel arrays; calls: the claimed job with which each job
+--         left in one call; counts: the number of refusals that each counts as
 -- order   by credential and job
--- locks   the rows written; others write a job's rows where its call ends, or skip locked rows (disprove_refusals.sql)
+-- locks   the rows written; others write a job's rows as its call ends, or skip locked rows (disprove_refusals.sql)
 -- clock   now(), like a claim in the same transaction: otherwise claimed calls would seem to begin before the refusals
 -- returns the rows' jobs
 INSERT INTO tenancy_credentialrefusal AS refusal (credential_id, of_project, job, call, reason, times, refused_at)

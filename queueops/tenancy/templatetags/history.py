@@ -47,7 +47,7 @@ def _shown(entry: AuditEntry) -> dict[str, object]:
 
 
 def _changes(entry: AuditEntry) -> list[str]:
-    """Say `capacity: 60 → 30` for each field that has another value now, for a few fields."""
+    """Say `capacity: 60 → 30` for the first MAX_FIELDS fields that changed; `…` stands for the others."""
     before, after = (masked(side) if isinstance(side, dict) else {} for side in (entry.before, entry.after))
     changed = [name for name in after if name not in before or before[name] != after[name]]
     said = [

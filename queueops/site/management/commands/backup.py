@@ -29,7 +29,7 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
         try:
             note_backup("manage.py backup")
-        except DatabaseError as error:  # a standby, or the server stopped meanwhile: the backup is complete
+        except DatabaseError as error:  # a standby, or the server stopped meanwhile; the backup itself is complete
             self.stderr.write(f"The backup is not noted, so doctor and the alert do not know of it: {error}".strip())
         self.stdout.write(
             f"{directory}: {manifest.row_count:,} rows as of {manifest.taken_at}, {manifest.size / MEGABYTE:,.1f} MB, "

@@ -25,7 +25,7 @@ class Command(migrate.Command):
             except UnsuitableDatabase as error:
                 raise CommandError(error.message) from error
             with connections[alias].cursor() as cursor:
-                cursor.execute("SET statement_timeout = 0")  # an index of a large table outlasts the role's
+                cursor.execute("SET statement_timeout = 0")  # building a large index can outlast the role's timeout
             super().handle(*args, **options)
 
     @contextlib.contextmanager

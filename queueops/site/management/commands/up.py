@@ -29,8 +29,8 @@ from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from ratelimits.services.limits.defaults import load_limits_if_none
 
 RULE = "-" * 60
-DRAIN_MARGIN_SECONDS = 15.0  # django-q2 needs so much more than the executors' grace period
-WEB_MARGIN_SECONDS = 10.0  # the web process needs so much more than its requests' grace period
+DRAIN_MARGIN_SECONDS = 15.0  # how much longer than the executors' grace period django-q2 may take
+WEB_MARGIN_SECONDS = 10.0  # how much longer than its requests' grace period the web process may take
 
 
 class Command(BaseCommand):

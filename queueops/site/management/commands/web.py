@@ -41,7 +41,7 @@ class Command(BaseCommand):
         from queueops.site.asgi import application, askers, body_limits, cross_origin, room
         from queueops.site.workers_watch import WorkersWatch
 
-        _ = get_resolver().url_patterns  # otherwise the first request would import them, and wait for it
+        _ = get_resolver().url_patterns  # otherwise the first request would import all views, and wait for that
         spare_the_collector()
         WorkersWatch().start()
         chosen = settings.QUEUEOPS
