@@ -31,9 +31,7 @@ TOKEN = re.compile(MARK + r"([A-Za-z0-9_-]{1,40})!([A-Za-z0-9_=-]+)")
 _WHOLE_IN_JSON = rf'(?<!\\)"{TOKEN.pattern}"'
 IN_JSON = re.compile(f"{_WHOLE_IN_JSON}|{TOKEN.pattern}")
 DEVELOPMENT = "development"  # the name of development's own key
-WITHHELD = (
-    "its text is left out, as the project's payloads are encrypted"  # stored in place of a text that no code would open
-)
+WITHHELD = "its text is left out, as the project's payloads are encrypted"  # stored where no code would open a token
 STANDS_IN = "(encrypted; "  # the beginning of the text that is shown instead of a value
 
 Opening = Callable[[], bool]
@@ -67,7 +65,7 @@ _may_open: ContextVar[Opening | None] = ContextVar("may_open", default=_always)
 
 @contextmanager
 def opened_if(allowed: Opening) -> Iterator[None]:
-    """In the block, models open a sealed value only if `allowed` returns True. It is called at each sealed value."""
+    """In the block, models open a text's sealed values only if `allowed`, called for each such text, returns True."""
     token = _may_open.set(allowed)
     try:
         yield

@@ -191,7 +191,7 @@ def _submitting(made: Tracer, name: str, attributes: Attributes) -> Iterator[Sub
 
 
 def carried(jobs: int) -> list[str | None] | None:
-    """Return a traceparent or None for each of the next `jobs` jobs of this submission; None: no job has one."""
+    """Return a traceparent or None for each of `jobs` new jobs of the submission under way; None: no job has one."""
     submission = _submission.get()
     if submission is None or submission.traceparent is None or not submission.left:
         return None
