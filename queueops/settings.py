@@ -33,7 +33,7 @@ CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
 INSTALLED_APPS = [
     "queueops.site.admin_site.UnfoldConfig",  # before django.contrib.admin: its templates replace the admin's
     "unfold.contrib.filters",
-    "django.contrib.admin.apps.SimpleAdminConfig",  # no autodiscovery: URLs import screens, and workers do not
+    "django.contrib.admin.apps.SimpleAdminConfig",  # no autodiscovery: urls.py imports the screens, so workers do not
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -66,7 +66,7 @@ MIDDLEWARE = [
     "queueops.core.web.requests.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see its docstring
     "queueops.rest.encoding.CompressedAnswers",
-    "corsheaders.middleware.CorsMiddleware",  # otherwise other origins could not read answers of the middleware below
+    "corsheaders.middleware.CorsMiddleware",  # before all that may answer: browsers hide answers without its headers
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -108,7 +108,7 @@ DATABASES = {
     ),
 }
 if QUEUEOPS.replica_url:
-    # No database router uses this database: queueops/core/postgres/replica.py decides which reads go there.
+    # No database router sends reads to the replica: queueops/core/postgres/replica.py decides which ones go there.
     DATABASES["replica"] = {
         **database_settings(QUEUEOPS.replica_url, prepare=QUEUEOPS.listen),
         "TEST": {"MIRROR": "default"},
@@ -116,7 +116,7 @@ if QUEUEOPS.replica_url:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTHENTICATION_BACKENDS = ["queueops.access.backend.GuardedBackend"]
-PASSWORD_RESET_TIMEOUT = 72 * 3600  # s: how long an invitation is good
+PASSWORD_RESET_TIMEOUT = 72 * 3600  # seconds that an invitation is valid
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -146,7 +146,7 @@ if SITE_ROOT.is_dir():
     WHITENOISE_INDEX_FILE = True
 
 # core/web/requests/body_cap.py limits each body before Django sees it. The parsers then stream it or limit it again.
-DATA_UPLOAD_MAX_MEMORY_SIZE = QUEUEOPS.max_job_bytes  # of a form without its files; a job's form is the largest
+DATA_UPLOAD_MAX_MEMORY_SIZE = QUEUEOPS.max_job_bytes  # for a form's fields; a job's form is the largest
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = QUEUEOPS.tls
@@ -231,7 +231,7 @@ Q_CLUSTER = {
     "label": "House-keeping",
     "orm": "default",
     "broker_class": "jobs.cluster.SkipLockedBroker",
-    "workers": QUEUEOPS.workers + 1,  # one more worker, for the quarantine seat: docs/adr/0013
+    "workers": QUEUEOPS.workers + 1,  # one more for jobs that crashed twice: docs/adr/0013
     "timeout": 240,
     "retry": 300,  # above timeout, or a task that is still running would be handed out again
     "poll": 1,
@@ -245,7 +245,7 @@ Q_CLUSTER = {
 TASKS = {
     "default": {
         "BACKEND": "jobs.django_tasks.QueueOpsBackend",
-        "QUEUES": [],  # any name
+        "QUEUES": [],  # empty: any queue name is allowed
         "OPTIONS": {"project": QUEUEOPS.tasks_project},
     }
 }

@@ -1,4 +1,4 @@
-"""Lets the API's own views answer: thus their scopes, confinement, filters and errors apply to the tools."""
+"""Lets the API's own views answer tools, so that the API's scopes, confinement, filters and errors apply to tools."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def _request(method: str, query: Mapping[str, Any], body: Mapping[str, Any] | No
 
 
 def _own_host() -> str:
-    """Return one of our own hosts: lists put it into links, which nobody follows here."""
+    """Return one of our own hosts, for the links of lists, which nobody follows here."""
     named = next((host for host in settings.ALLOWED_HOSTS if host != "*"), "localhost")
     return named.removeprefix(".")

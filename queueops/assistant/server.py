@@ -35,7 +35,8 @@ Answer = tuple[int, dict[str, str], bytes]
 def server_for(caller: Known) -> Server[Any]:
     """
     Args:
-        caller: Returns who asks. It is called for each tool, and raises if the caller may not ask any more.
+        caller: A function that returns the caller. It is called at each use of a tool, and raises if the caller may no
+            longer use tools.
     """
 
     async def list_tools(_context: Any, _given: Any) -> ListToolsResult:

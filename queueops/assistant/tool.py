@@ -26,9 +26,9 @@ class Tool:
     """
     Attributes:
         given: The model of its arguments.
-        needs: The scope of a key or the permission of an operator that it needs, as an address of the API does.
+        needs: The scope that a key needs and the permission that an operator needs, as for an address of the API.
         changes: Whether it changes anything; all other tools only read.
-        for_people: Whether it is about no single project: then it is not offered to keys.
+        for_people: Whether the tool is about all projects that a person sees. Keys are not offered such a tool.
     """
 
     name: str

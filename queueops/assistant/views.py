@@ -64,7 +64,7 @@ class PersonalTokenAuthentication(BaseAuthentication):
 
 
 class AssistantView(CallerView):
-    """Each tool confines itself: tools that write have transactions of their own."""
+    """Leaves confinement to each tool, because tools that write begin their own transactions."""
 
     needs: ClassVar = {"POST": READ}
     unconfined = POST

@@ -21,7 +21,7 @@ from queueops.screens.verbs import ReadOnlyMixin
 
 from .models import AuditEntry
 
-NEWEST_ENTRIES = 10_000  # entries; older ones are found by their target
+NEWEST_ENTRIES = 10_000  # entries that the list shows; a search for a target also finds older ones
 
 
 @admin.register(AuditEntry)

@@ -24,7 +24,7 @@ SELECT noted.created_at, coalesce(noted.after ->> 'by', ''),
 
 
 class LastBackup(NamedTuple):
-    """`at`: when the backup was complete; None: none is recorded. `seconds`: since then or the first migration."""
+    """`at`: when the last backup was complete, or None. `seconds`: since then, or else since the first migration."""
 
     at: datetime | None
     by: str

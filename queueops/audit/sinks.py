@@ -48,7 +48,7 @@ class Sink(Protocol):
     def send(self, lines: Sequence[SentEntry]) -> None:
         """
         Raises:
-            OSError: It is not certain that all of them have arrived.
+            OSError: It is not certain that all lines have arrived.
         """
 
 

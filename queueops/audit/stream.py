@@ -76,7 +76,7 @@ def send_new(
     Call this outside of a transaction: one that stays open keeps the trail from settling for other readers.
 
     Args:
-        seconds: After which no other batch is begun.
+        seconds: The time after which no further batch is begun.
         holder: The caller's id, if it calls this repeatedly.
         go_on: Called after each batch; False ends the sending. By default the seconds alone count.
     """
@@ -166,7 +166,7 @@ def settled_id(until: float) -> int:
     Call this outside of a transaction: a transaction that waits here with an id blocks the others that wait here.
     """
     last, xid = _number(LAST_ID), _number(TAKE_XID)
-    while _number(OLDEST_UNFINISHED) < xid:  # not <=: within a transaction, its own id is the oldest in the end
+    while _number(OLDEST_UNFINISHED) < xid:  # not <=: in a transaction, the oldest one left is its own
         if time.monotonic() >= until:
             return 0
         time.sleep(UNSETTLED_SECONDS)

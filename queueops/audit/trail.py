@@ -41,11 +41,11 @@ def record(
         target: `<model> <id>`, or a number of rows such as `3 jobs`.
         before, after: What DjangoJSONEncoder can write. Nothing secret.
         moved: Rows changed; 0 when the call found nothing to do.
-        project_id: The project or projects that were changed, if any; an entry about several names none.
+        project_id: The project or projects that were changed, if any. An entry about several projects names none.
 
     Raises:
         ProjectMoved: Somebody has changed a project that lives in another installation.
-        ProjectMoving: The project is on its way there, and the actor is neither a person nor the system.
+        ProjectMoving: The project is moving to another installation, and the actor is neither a person nor the system.
     """
     projects = {project_id} - {""} if isinstance(project_id, str) else set(project_id)
     if projects and moved:

@@ -36,7 +36,7 @@ class Now(functions.Now):
 
 
 class TransactionNow(postgres.TransactionNow):
-    """The transaction's start, as hot SQL has it."""
+    """The transaction's start, as `{{now}}` gives it in SQL."""
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(compiler, connection, **context, template=CLOCKS["now"])
@@ -51,7 +51,7 @@ def database_now() -> float:
 
 
 def database_moment() -> datetime:
-    """Return the same as a datetime."""
+    """Return the database's time at this moment as a datetime."""
     return datetime.fromtimestamp(database_now(), UTC)
 
 

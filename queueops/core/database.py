@@ -9,10 +9,10 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.postgres.watched_line import WatchedConnection
 
 MIN_POSTGRES = 15
-REPLICA_CONNECTIONS = 4  # of a web process, at most; a read that finds none free goes to the primary
-REPLICA_SECONDS = 1  # how long a read waits for one of these before it goes to the primary
+REPLICA_CONNECTIONS = 4  # at most, in a web process; a read that finds none of them free goes to the primary
+REPLICA_SECONDS = 1  # how long a read waits for such a connection before it goes to the primary
 POOL_SECONDS = 5  # how long a request waits for a connection, and how long the pool tries to reconnect
-WEB_SILENT_SECONDS = 3.0  # plus the turn (4 s at most) and the question whether the server works: ten seconds
+WEB_SILENT_SECONDS = 3.0  # with the wait for a thread (up to 4 s) and for the check of the server (3 s): ten seconds
 # With these options, a connection that was lost without a TCP close is noticed within about ten seconds.
 PATIENCE = {
     "connect_timeout": 5,
@@ -70,7 +70,7 @@ def use_connection_pool(max_size: int) -> None:
         "max_size": max_size,
         "timeout": POOL_SECONDS,
         "connection_class": WatchedConnection,
-        # Give up soon: the pool doubles its pauses, and would sit out a long one after the server is back.
+        # Give up soon: otherwise the pool doubles its pauses, and still waits when the server is back.
         "reconnect_timeout": POOL_SECONDS,
     }
     if "replica" in connections.settings:

@@ -24,9 +24,9 @@ class Sort:
     Attributes:
         rows: Which rows of the table, as a condition on `own`.
         leaves: Columns that the other database fills itself.
-        read: The SELECT; by default all other columns of these rows.
-        write: Statements that store the rows, which are in the table `given`, in the other database; in this order.
-        known_by: The column of `given` that names a row's sealed secret, which is in the table `sealed` as `name`.
+        read: The SELECT; by default it reads all columns of these rows except `leaves`.
+        write: Statements that store the rows of the table `given` in the other database, run in this order.
+        known_by: The column of `given` that finds a row's sealed secret: it equals `name` in the table `sealed`.
         is_watched: People may change such rows while the project is paused, so the move checks whether anybody did.
         names_jobs: The rows name jobs and batches, and are written after these.
     """

@@ -32,9 +32,9 @@ def ensure_session_is_ours() -> None:
 
 def are_sessions_shared() -> bool:
     """
-    Ask on two connections in turn which process of the server answers. If the connections share a process, or one's
-    process changes, sessions are shared. Without a pooler, the process that the handshake named answers, and nothing
-    more is asked.
+    Ask on two connections in turn which process of the server answers. If the connections share a process, or if the
+    process of one connection changes, sessions are shared. Without a pooler, the process that the handshake named
+    answers, and nothing more is asked.
     """
     connection.ensure_connection()
     raw = connection.connection
@@ -44,12 +44,12 @@ def are_sessions_shared() -> bool:
         mine: set[int] = set()
         others: set[int] = set()
         for _ in range(ROUNDS):
-            # The second is asked twice: a pooler that deals out two sessions in turn would always give each connection
-            # the same.
+            # Ask the second twice: otherwise a pooler that deals out two sessions in turn would always give each
+            # connection the same session.
             for one, seen in ((first, mine), (second, others), (second, others)):
                 backend = _backend(one)
                 if backend is None:
-                    return False  # the other connection is idle, and yet keeps its session
+                    return False  # the pooler keeps a session for the other connection, though that is idle
                 seen.add(backend)
         return len(mine) > 1 or len(others) > 1 or bool(mine & others)
 

@@ -12,7 +12,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 _MARKED = re.compile(r"`([^`]+)`|\*([^*]+)\*")  # in one pass, so that a star within code does not mark emphasis
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to pages of docs/, which no web process serves: the words stay
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to Markdown files, which no web process serves: only the words stay
 
 
 class Section(NamedTuple):
@@ -67,7 +67,7 @@ def _blocks(body: str) -> SafeString:
 
 
 def _joined(block: str) -> list[str]:
-    """Return the lines, with those that continue an item or a paragraph joined to it."""
+    """Return a block's items and paragraphs, each in one line."""
     joined: list[str] = []
     for line in block.splitlines():
         words = line.strip()

@@ -4,8 +4,8 @@ Encrypts payloads, results and texts that hold pieces of them, with the keys of 
 A sealed value is replaced by a token, `queueops!sealed!<key's name>!<Fernet token>`, which in JSON is a string. The
 encrypted content is JSON. A text may have tokens among other words; opening it puts each value in its token's place.
 
-Input may hold no token: a producer could have a token that was copied from a dump opened. `defused` breaks tokens in
-input.
+Input may hold no token: otherwise a producer could send a token that was copied from a dump, and read its value.
+`defused` breaks tokens in input.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TOKEN = re.compile(MARK + r"([A-Za-z0-9_-]{1,40})!([A-Za-z0-9_=-]+)")
 _WHOLE_IN_JSON = rf'(?<!\\)"{TOKEN.pattern}"'
 IN_JSON = re.compile(f"{_WHOLE_IN_JSON}|{TOKEN.pattern}")
 DEVELOPMENT = "development"  # the name of development's own key
-WITHHELD = "its text is left out, as the project's payloads are encrypted"  # shown where no code would open it
-STANDS_IN = "(encrypted; "  # how the text begins that is shown instead of a value
+WITHHELD = "its text is left out, as the project's payloads are encrypted"  # stored where no code would open a token
+STANDS_IN = "(encrypted; "  # the beginning of the text that is shown instead of a value
 
 Opening = Callable[[], bool]
 
@@ -65,7 +65,7 @@ _may_open: ContextVar[Opening | None] = ContextVar("may_open", default=_always)
 
 @contextmanager
 def opened_if(allowed: Opening) -> Iterator[None]:
-    """In the block, models open a sealed value only if `allowed`, called when one is met, returns True."""
+    """In the block, models open a text's sealed values only if `allowed`, called for each such text, returns True."""
     token = _may_open.set(allowed)
     try:
         yield
@@ -167,7 +167,7 @@ def shown_bytes(content: bytes) -> bytes:
 
 
 def seal_text(text: str) -> str:
-    """Seal a text as `seal_value` does; an empty text has nothing to hide."""
+    """Seal a text as `seal_value` does; an empty text stays empty."""
     return seal_value(text) if text else text
 
 

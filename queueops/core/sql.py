@@ -58,7 +58,7 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
 
 
 def _with_columns_of(table: str, fragment: str) -> str:
-    """Return a fragment with columns of a table; fragments in it that name no table get the same one."""
+    """Return a fragment with columns of a table; included fragments that name no table get the same table."""
     text = re.sub(r"\bjob\.", f"{table}." if table else "", fragment)
     return re.sub(r"\{\{(\w+)\}\}", rf"{{{{\1 {table}}}}}", text) if table else text
 
@@ -182,15 +182,18 @@ def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, 
 
 
 def nullable(values: Sequence[Any]) -> list[Any] | None:
-    """Return an array parameter, or null if all entries are: unnest pads null, and an array of nulls costs as much."""
+    """
+    Return an array parameter, or null if all entries are null. An array of nulls would cost as much as one of values,
+    and `unnest` pads a null array with nulls.
+    """
     return None if _is_nothing(values) else list(values)
 
 
 def plain_array(values: Sequence[Any]) -> str | None:
     """
-    Return an array parameter of numbers or UUIDs as PostgreSQL writes it; null when every entry is.
+    Return an array parameter of numbers or UUIDs as PostgreSQL writes it; null if every entry is null.
 
-    psycopg would examine each element for characters that need quoting, which these never have.
+    psycopg would examine each element for characters that need quoting, which numbers and UUIDs never have.
     """
     if _is_nothing(values):
         return None

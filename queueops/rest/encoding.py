@@ -26,8 +26,8 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
     Return the body to be read, inflated where it is gzip.
 
     Args:
-        limit_bytes: Of the inflated body. The compressed body is capped before Django sees it: core/web/requests/
-            body_cap.py.
+        limit_bytes: The largest inflated body. core/web/requests/body_cap.py caps the compressed body before Django
+            sees it.
         source: The file from which the body is read, if not from the request.
 
     Raises:
@@ -44,7 +44,7 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
 
 
 class _Inflated(io.RawIOBase):
-    """Holds at most a block of the compressed and one of the inflated body, even of a gzip bomb."""
+    """An inflated body. Holds at most one block of compressed and one of inflated bytes, even for a gzip bomb."""
 
     def __init__(self, source: Any, limit_bytes: int) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""The filters of lists. Unknown, empty and repeated parameters are refused: ignored, each would widen the list."""
+"""The filters of lists. Unknown, empty and repeated parameters are refused: if ignored, each would widen the list."""
 
 from __future__ import annotations
 

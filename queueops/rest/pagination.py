@@ -39,8 +39,8 @@ class NewestFirst(BasePagination):
     """
     Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing.
 
-    A view whose rows may be large has a `weight`, an expression for a row's bytes: a page ends before they are too
-    many.
+    A view whose rows may be large has a `weight`, an expression for a row's bytes: a page ends before it exceeds
+    QUEUEOPS_MAX_PAGE_MB.
     """
 
     parameters = frozenset({"cursor", "page_size"})

@@ -225,7 +225,8 @@ class SpooledLines:
     Attributes:
         lines: Can be read once. `_lines` says what becomes of a line that is too long.
         digest: The request's digest, which must be known before the first line is used.
-        count: How many lines there are, blank ones left out; no more than `enough` are counted.
+        count: The most lines that there can be. If it is not below `enough`, blank lines are left out, and the count
+            ends at `enough`.
     """
 
     lines: Iterator[bytes]
@@ -247,7 +248,7 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
     """
     digest = _started_digest(request, b"")
     kept = _kept_aside(request)
-    ends = 1  # of lines; the last line needs none
+    ends = 1  # line ends and one more: the last line needs none
     body = _inflated(request, kept)
     is_first = True
     while block := body.read(LINES_READ_BYTES):

@@ -166,7 +166,7 @@ def operation(
     Describe one method of a view.
 
     Args:
-        example: Of the answer; for a list, of one of its rows.
+        example: An example of the answer; for a list, of one row.
         other_answers: By status, or by status and content type where there are several.
         errors: Statuses besides those that every operation may answer with.
         answers_once: The operation honours Idempotency-Key.

@@ -51,9 +51,9 @@ class CallerView(APIView):
     Closed to end users and to callers without credentials, unless a view says otherwise.
 
     Attributes:
-        for_users: An end user sees and changes here nothing but what is theirs.
+        for_users: End users may call the view; it shows and changes only their own rows.
         for_anonymous: Anybody who names a project that shows itself to everybody may read here.
-        query: By method, the query parameters that it takes besides `project`; of a list's GET its filters say so.
+        query: For each method, the query parameters that it takes besides `project`. A list's GET takes its filters.
         unconfined: Methods that act on rows of no project; the database therefore confines them to none.
     """
 
@@ -87,7 +87,7 @@ class CallerView(APIView):
         """Find the caller, then confine the view to the caller's rows."""
         super().initial(request, *args, **kwargs)
         named = request.query_params.get("project")
-        if named and request.auth and named != self.caller.project_id:  # its own rows must not pass for the named ones
+        if named and request.auth and named != self.caller.project_id:  # or own rows would pass for the named project's
             raise InvalidQuery(fields={"project": [f"the caller is of the project {self.caller.project_id!r} alone"]})
         if not (request.method in READS and isinstance(self, CallerListView)):  # lists check their filters, too
             refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})

@@ -36,7 +36,7 @@ class QueueAdmin(VerbsMixin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         page = super().get_changelist_instance(request)
         if not (page.query or page.has_active_filters):
-            page.full_result_count = page.result_count  # there is no more to be offered beside the heading
+            page.full_result_count = page.result_count  # without a filter, the heading need not link to a longer list
         return page
 
     @may_lag

@@ -18,7 +18,7 @@ MAX_PROJECTS_LISTED = 500  # in a drop-down; a project's own page leads to its j
 
 
 class Choice(DropdownFilter):
-    """Filters by one value of a column: that of the name `parameter_name`, unless `column` names another."""
+    """Filters by one value of the column `column` or, if that is empty, of the column named like `parameter_name`."""
 
     column = ""
 
@@ -27,7 +27,7 @@ class Choice(DropdownFilter):
             return queryset
         try:
             return queryset.filter(**{self.column or self.parameter_name: self.value()})
-        except ValidationError as error:  # no such value fits the column
+        except ValidationError as error:  # the value does not fit the column's type
             raise IncorrectLookupParameters(error) from error
 
 

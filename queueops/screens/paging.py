@@ -30,13 +30,13 @@ from .admin import QueueAdmin
 WINDOW = 50_000
 MAX_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after this, no further window is begun: one window from a cold disk may take as long
-MAX_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
+MAX_LISTED_COUNTED = 10_000  # rows counted, in some milliseconds, of a list that only its default narrows
 BEFORE = "before"
 MAX_NUMBER_LENGTH = 19  # a bigint's digits
 
 # Parameters of a list's address that do not filter.
 NOT_FILTERS = ("before", "p", "o", "all")
-# An id is made by a web process's clock, created_at by the database's.
+# An id takes its time from a web process's clock, created_at from the database's: the two may differ.
 CLOCK_SLACK = timedelta(hours=1)
 
 
@@ -62,7 +62,7 @@ class TypedChangeList(ChangeList):
 
 class BoundedChangeList(TypedChangeList):
     """
-    One page by id.
+    A list that shows one page, by id.
 
     Attributes:
         older_before: The next page's `before`; None on the last.
@@ -119,8 +119,8 @@ class BoundedChangeList(TypedChangeList):
         known = self.model_admin.count_rows(wanted)
         if known is not None or wanted:
             return None if known is None else f"{known:,}"
-        # Without a chosen filter, a list may show some rows alone, such as open ones: they are counted. The planner's
-        # estimate is of all rows, and as old as the last analyze.
+        # Without a chosen filter, a list may show some rows alone, such as open ones. Count them: the planner estimates
+        # all rows, as of the last analyze.
         counted = self.queryset.order_by()[: MAX_LISTED_COUNTED + 1].count()
         return f"{counted:,}" if counted <= MAX_LISTED_COUNTED else f"more than {MAX_LISTED_COUNTED:,}"
 
@@ -149,7 +149,7 @@ class BoundedChangeList(TypedChangeList):
             return rows, None
         exact = self.model_admin.rows_by_index(rows, wanted)
         if exact is not None:
-            # Coalesce keeps the planner from walking the primary key for the order, past every other row.
+            # Without Coalesce, the planner may walk the primary key to get the order, past rows that do not match.
             return exact.order_by(Coalesce("pk", "pk").desc()), None
         source = self.model_admin.window_source(wanted)
         for spec in self.filter_specs:
@@ -205,7 +205,7 @@ class CreatedFilter(RangeDateTimeFilter):
 
 
 class BoundedListMixin(QueueAdmin):
-    """The list in the admin of a big table. Ids are UUIDv7; `key_of` and `time_of_key` are overridden for others."""
+    """The list in the admin of a big table. Ids are UUIDv7; for other ids, override `key_of` and `time_of_key`."""
 
     sortable_by: tuple[str, ...] = ()
     list_defer: tuple[str, ...] = ()

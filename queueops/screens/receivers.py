@@ -34,7 +34,7 @@ class HowManyForm(OptionalReasonForm):
 def send_again_verb(
     *, permission: str, explains: str, carry_out: Callable[..., VerbOutcome], form: type[HowManyForm]
 ) -> Verb:
-    """Return the action on a receiver's page that sends again the messages that it did not accept."""
+    """Return the action on a receiver's page that sends again the messages that the receiver did not accept."""
     return Verb(
         name="send_again",
         permission=permission,

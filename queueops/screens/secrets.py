@@ -1,4 +1,4 @@
-"""Secrets that are shown once, and the screens of issued things."""
+"""Secrets that are shown once, and the screens of issued keys and tokens."""
 
 from __future__ import annotations
 

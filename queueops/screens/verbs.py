@@ -90,7 +90,7 @@ def on_selected(verb: Verb) -> Any:
     """Return the list's action on the chosen rows."""
 
     def selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-        # The chosen rows only, even with `select_across`, by which Django means every row of the table.
+        # Act on the chosen rows only, even with `select_across`, by which Django means every row of the table.
         rows = queryset.filter(pk__in=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
         return ask_or_act(model_admin, request, verb, rows, goes_back_to=request.get_full_path())
 
@@ -199,7 +199,7 @@ def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
 
 class VerbsMixin(ModelAdmin):
     """
-    Offers the actions whose permission a person has; an action that names none is offered to nobody.
+    Offers the actions whose permission a person has; an action that names no permission is offered to nobody.
 
     The attribute `needs` replaces `allowed_permissions`. Django takes a name there for a method of the admin. Unfold
     checks a full name in the database, which has no tables before the first migration.

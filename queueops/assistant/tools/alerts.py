@@ -57,7 +57,7 @@ def objectives(caller: Caller, given: Any) -> ToolAnswer:
 def find_alert(caller: Caller, alert_id: int) -> QuotaAlert:
     """
     Raises:
-        ApiRefused: It is not open, or about other projects.
+        ApiRefused: The alert is not open, or is about other projects.
     """
     found = next((one for one in alerts_of(caller.project_id) if one.pk == alert_id), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Tools that change something: each is previewed, and made by `confirm` alone."""
+"""Tools that preview changes, and `confirm`, the only tool that makes them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ Reason = Annotated[str, StringConstraints(min_length=1, max_length=400, strip_wh
 class Change:
     """
     Attributes:
-        says: What it would do, in the tool's own words.
-        seen: What there is now; where it is something else when it is confirmed, the change is not made.
-        make: Makes it with the caller's own permissions, and tells what was done.
+        says: What the change would do, in the tool's own words.
+        seen: The state now. If the state differs when the change is confirmed, the change is not made.
+        make: Makes the change with the caller's own permissions, and returns what was done.
     """
 
     says: str
@@ -98,7 +98,7 @@ PLANS: dict[str, Plan] = {}
 
 
 def preview(needs: Need, given: type[Input]) -> Callable[[Plan], Plan]:
-    """Make a plan of a change a tool that says what it would do, and changes nothing."""
+    """Register the plan of a change as a tool. The tool says what the change would do, and changes nothing."""
 
     def register(plan: Plan) -> Plan:
         def show(caller: Caller, arguments: Any) -> ToolAnswer:

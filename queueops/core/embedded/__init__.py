@@ -1,1 +1,1 @@
-"""The PostgreSQL that comes along."""
+"""The embedded PostgreSQL server, for installations that set no DATABASE_URL."""

@@ -2,12 +2,12 @@
 PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
 
 One server belongs to one data directory. Every process that needs it calls `use()`: the first
-starts the server, later ones find it running, the last to leave stops it. A process that is killed leaves too: each
-user holds a file lock, which the kernel drops. If it was the last, the guard (guard.py) stops the server.
+starts the server, later ones find it running, the last to leave stops it. A process that is killed leaves too: it
+held a file lock, which the kernel drops. If that process was the last, the guard (guard.py) stops the server.
 
-The package's own start is not used. It trusts a left-over pid file whose number now belongs to a stranger. It gives up
-after 10 s, although recovery after a crash may take longer. It opens the permissions of every parent directory. The
-package provides the binaries and the system user.
+The package's own start is not used. It trusts a left-over pid file whose number now belongs to some other process. It
+gives up after 10 s, although recovery after a crash may take longer. It opens the permissions of every parent
+directory. The package provides the binaries and the system user.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ SUPERUSER = "postgres"
 RETRY_SECONDS = 2.0
 SOCKET = ".s.PGSQL.5432"
 MAX_SOCKET_PATH = 100  # bytes; sun_path holds 103 on macOS, 107 on Linux
-# `up` starts the server itself, after it has made sure that it is the only one.
+# `up` starts the server itself, after it has made sure that no other `up` uses the directory.
 STATELESS_COMMANDS = frozenset(
     ("help", "version", "write_docs", "collectstatic", "findstatic", "spectacular", "new_handler", "up")
 )
 
-# Durability stays on: an acknowledged submit survives a power cut. The rest serves a queue: many
-# small commits, rows that die young, a table that grows by bulk.
+# Durability stays on: an acknowledged submit survives a power cut. The other settings suit a queue: many small commits,
+# short-lived rows, a table that grows in bulk.
 SERVER_SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -95,7 +95,7 @@ class EmbeddedServer:
         """
         Return where the server's socket lives: beside the cluster, or, where that path is too long, in /tmp.
 
-        Never in the cluster: a base backup would take the socket's lock along, which names a living server. The
+        Never in the cluster: a base backup would copy the socket's lock file, which names a running server. The
         directory is private, because the server trusts whoever reaches the socket.
         """
         beside = self.data_dir / "run"
@@ -197,8 +197,8 @@ class EmbeddedServer:
         """
         Remove lock files that PostgreSQL would take for a living server's.
 
-        After a crash the number in them may belong to a stranger, because containers start counting anew, or to a dead
-        postmaster that nobody has reaped. In a copy of the cluster it is the number of the original's server. Processes
+        After a crash the pid in them may belong to another program, because containers count pids anew, or to a dead
+        postmaster that nobody has reaped. In a copy of the cluster it is the pid of the original's server. Processes
         that still work in the cluster get up to `start_seconds` to end first.
         """
         for lock in (self.cluster / "postmaster.pid", self.socket_dir / f"{SOCKET}.lock"):
@@ -228,7 +228,7 @@ class EmbeddedServer:
             time.sleep(0.05)
 
     def _listens_elsewhere(self) -> bool:
-        """Say whether the last server had its socket in another directory: an older version's may still run."""
+        """Say whether the last server had its socket in another directory; one of an older version may still run."""
         with contextlib.suppress(OSError):
             return str(self.socket_dir) not in (self.cluster / "postmaster.pid").read_text().splitlines()
         return False

@@ -78,10 +78,10 @@ def refuse_private_parents(data_dir: Path) -> None:
 
 def refuse_stranger(directory: Path, owner: str | None) -> None:
     """
-    Refuse a directory for the server's socket that somebody else has made: anybody may make one there.
+    Refuse a socket directory that somebody else has made: in /tmp, anybody can make a directory of that name.
 
     Args:
-        owner: The server's user where it is not ours.
+        owner: The user that the server runs as, if that is not this process's user.
     """
     found = directory.lstat()
     ours = {os.geteuid(), pwd.getpwnam(owner).pw_uid if owner else os.geteuid()}
@@ -102,7 +102,7 @@ def names_a_stranger(lock: Path, cluster: Path) -> bool:
     except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
         return False
     except psutil.AccessDenied:
-        return True  # a process of another user, as ours can be examined
+        return True  # the process is another user's: our own processes can be examined
 
 
 def works_in(cluster: Path) -> bool:

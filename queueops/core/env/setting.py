@@ -13,7 +13,7 @@ class Setting:
     A setting's declaration, from which error messages and docs/reference/settings.md are made.
 
     Attributes:
-        shown_default: The page's text for a default that is computed or long.
+        shown_default: The text on that page for a default that is computed or long.
         secret: The value is never shown in a message.
     """
 

@@ -32,7 +32,7 @@ class Passage:
         try:
             self.policy.check(self.host, address)
         except OutboundRefused as refusal:
-            # Kept because an error that is raised while addresses are raced arrives wrapped.
+            # Keep the refusal: aiohttp tries several addresses at once, and wraps the error that an attempt raises.
             self.refusal = refusal
             raise
 

@@ -41,7 +41,7 @@ class Inflater:
 
     def feed(self, piece: bytes, most: int) -> bytes:
         """
-        Return a piece decompressed, up to `most` bytes and one more, by which a caller sees that `most` is passed.
+        Return a piece decompressed, at most `most` + 1 bytes: the last byte tells a caller that the limit is exceeded.
 
         Raises:
             UnreadableEncoding

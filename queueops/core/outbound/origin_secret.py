@@ -1,4 +1,4 @@
-"""The secret that a call shows to one origin, and that no other may see."""
+"""The secret that a call shows to one origin, and that no other origin may see."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class OutboundPolicy:
     """
     The addresses that one call may reach besides public ones. The default is none.
 
-    Make one with `of`, which checks the allow-list.
+    Make a policy with `of`, which checks the allow-list.
     """
 
     allow_loopback: bool = False
@@ -111,11 +111,11 @@ class OutboundPolicy:
 
         Args:
             allow_loopback: For development: 127.0.0.0/8 and ::1, nothing else.
-            allow: A name lets its private addresses pass; a CIDR or address lets itself pass.
-                Neither lifts loopback, link-local, multicast or metadata addresses.
+            allow: A name allows the private addresses that it resolves to; a CIDR or address allows itself.
+                No entry allows loopback, link-local, multicast or metadata addresses.
 
         Raises:
-            ValueError: An entry is no host name, or a network that may not be lifted.
+            ValueError: An entry is no host name, or a network that no entry may allow.
         """
         hosts: set[str] = set()
         networks: list[Network] = []
@@ -131,7 +131,7 @@ class OutboundPolicy:
         return cls(allow_loopback, frozenset(hosts), tuple(networks))
 
     def allows(self, host: str, address: str) -> bool:
-        """Say whether a connection for `host` may go to `address`; False for what is no address."""
+        """Say whether a connection for `host` may go to `address`; False if that text is no address."""
         try:
             ip = ip_address(address)
         except ValueError:
@@ -158,7 +158,7 @@ class OutboundPolicy:
 
 
 def is_local(host: str) -> bool:
-    """Say whether a host names this machine as it is written, whatever other names resolve to."""
+    """Say whether a host is written as `localhost` or a loopback address; no name is looked up."""
     try:
         return any(ip_address(host) in network for network in LOOPBACK)
     except ValueError:

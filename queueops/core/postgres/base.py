@@ -29,8 +29,8 @@ from .local_settings import (
 )
 from .watched_line import SilentLine, WatchingDriver
 
-SILENCE_SECONDS = 1.0  # after a silent connection: new ones fail at once, so that no request waits twice
-DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write would renew it
+SILENCE_SECONDS = 1.0  # how long new connections fail at once after a silent one, so that no request waits twice
+DISTRUST_SECONDS = 1.0  # the least time between two renewals of the pool: at a standby, every write asks for one
 
 Djangos: Any = base.DatabaseWrapper  # the stubs lack the methods that a backend overrides
 
@@ -54,7 +54,7 @@ class DatabaseWrapper(Djangos):
         """Change the settings of the open transaction."""
         self.applied = settings
         changed = settings or unset(instead_of or ())
-        # A broken transaction takes no statement, and its rollback takes the settings back too.
+        # A broken transaction takes no statement, and its rollback also undoes the settings.
         if changed and self.connection.info.transaction_status != TransactionStatus.INERROR:
             self._run(set_statement(changed))
 
@@ -88,7 +88,7 @@ class DatabaseWrapper(Djangos):
         return connection
 
     def heed(self, error: psycopg.Error) -> None:
-        """Renew the pool where an error says that its connections are of no use."""
+        """Renew the pool if an error says that its connections are of no use."""
         if isinstance(error, SilentLine):
             self._silent_at = time.monotonic()
         broken = self.connection is not None and self.connection.broken
@@ -135,7 +135,7 @@ class DatabaseWrapper(Djangos):
 
     def _savepoint_rollback(self, sid: str) -> None:
         super()._savepoint_rollback(sid)
-        if self.applied is not None:  # the rollback took back settings made after the savepoint
+        if self.applied is not None:  # the rollback undid settings made after the savepoint
             self._run(set_statement(self.applied))
 
     def _run(self, statement: bytes) -> psycopg.Cursor[Any]:

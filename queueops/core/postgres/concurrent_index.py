@@ -15,8 +15,8 @@ class AddIndexBesideWork(AddIndexConcurrently):
     Django's AddIndexConcurrently, which can be repeated and waits for old transactions as long as they last.
 
     When an attempt is cut off, PostgreSQL leaves an invalid index of that name, at which every later attempt would
-    fail. Its waiting blocks nobody. `lock_timeout`, which the page on upgrades sets for migrations, is therefore off
-    meanwhile.
+    fail. A concurrent build that waits blocks nobody. `lock_timeout`, which the page on upgrades sets for migrations,
+    is therefore off meanwhile.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
@@ -25,7 +25,10 @@ class AddIndexBesideWork(AddIndexConcurrently):
 
 
 class AddUniqueBesideWork(AddConstraint):
-    """The same for a unique constraint with a condition, which is an index. Its migration is not atomic."""
+    """
+    Does for a unique constraint with a condition, which is an index, what AddIndexBesideWork does for an index. The
+    migration must have `atomic = False`.
+    """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         model = to_state.apps.get_model(app_label, self.model_name)

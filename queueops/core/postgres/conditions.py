@@ -100,7 +100,7 @@ def standing_condition() -> type[ServerCondition] | None:
 
 
 def try_to_write() -> type[ServerCondition] | None:
-    """Write a few pages that nobody keeps; return the condition that prevents this; None: none of them does."""
+    """Write a few pages that nobody keeps; return the condition that prevents this, or None."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(TRIAL)

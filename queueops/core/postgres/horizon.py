@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.db import connection
 
-# clock_timestamp(), as now() is this transaction's start, and another may have started later.
+# clock_timestamp(), because now() is this transaction's start: one that began later would have a negative age.
 OLDEST = """
 SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(nullif(application_name, ''), usename),
        coalesce(state, ''), left(query, 200)
@@ -35,7 +35,7 @@ class OpenTransaction(NamedTuple):
     Attributes:
         pid: Its backend's; 0: it is a prepared transaction, which has no backend.
         who: What its client calls itself, or the account.
-        state: As pg_stat_activity has it; `prepared`.
+        state: The state in pg_stat_activity, or `prepared`.
         query: The first 200 characters of its last statement; the name of a prepared transaction.
     """
 
@@ -48,7 +48,8 @@ class OpenTransaction(NamedTuple):
 
 class DeadRows(NamedTuple):
     """
-    A table's rows that are deleted or replaced and still take room, and its living rows, as far as it counts them.
+    A table's rows that are deleted or replaced and still take room, and its living rows. PostgreSQL estimates both
+    numbers.
     """
 
     table: str

@@ -1,5 +1,5 @@
 """
-Settings of PostgreSQL that hold for every statement of a block and outlast no transaction.
+Settings of PostgreSQL that apply to every statement of a block and outlast no transaction.
 
 A connection of a pool serves many projects. A setting of the session would stay and show the next request the rows of
 the one before. A setting of the transaction ends with it, also when the process dies.
@@ -53,7 +53,7 @@ def wanted_guard() -> Guard | None:
 
 @contextmanager
 def guarded(guard: Guard | None) -> Iterator[None]:
-    """Guard each transaction with settings that begins in the block; None: guard none of them."""
+    """Guard each transaction that begins in the block and has settings; None: guard no transaction."""
     token = _guard.set(guard)
     try:
         yield
@@ -84,10 +84,12 @@ def local_settings(settings: Settings | None) -> Iterator[None]:
 
 def of_the_block(used: Any) -> AbstractContextManager[None]:
     """
-    Return the context in which one statement runs under its block's settings: an empty one, or its own transaction.
+    Return a context in which one statement runs under its block's settings: a transaction of its own, or an empty
+    context if the open transaction has the settings.
 
     Raises:
-        UnscopedStatement: The open transaction has other settings: it began elsewhere, or the block's first has ended.
+        UnscopedStatement: The open transaction has other settings, because it began elsewhere or because the block's
+            first transaction has ended.
     """
     if used.applied == _wanted.get():
         return nullcontext()
@@ -111,11 +113,11 @@ def set_statement(settings: tuple[tuple[str, str | None], ...]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def begin_statement(settings: Settings, guard: Guard | None) -> bytes:
-    """Return all in one message, so that a transaction with settings costs no more round trips than one without."""
+    """Return BEGIN, the settings and the guard in one message, so that they cost no further round trips."""
     parts = [b"BEGIN", set_statement(settings), *([guard.statement] if guard else [])]
     return b"; ".join(parts)
 
 
 def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:
-    """Return settings that undo these. NULL restores a server parameter's session value; our own become empty."""
+    """Return settings that undo these. NULL restores a server parameter's session value; our own are emptied."""
     return tuple((name, "none" if name == "role" else "" if "." in name else None) for name, _ in settings)

@@ -24,7 +24,7 @@ from .local_settings import local_settings
 logger = logging.getLogger(__name__)
 
 REPLICA = "replica"  # a key of Django's DATABASES, which is missing if no replica is set
-AWAY_SECONDS = 5.0  # between attempts to reach a replica that does not answer: requests wait for each
+AWAY_SECONDS = 5.0  # between attempts to reach a replica that does not answer, because requests wait for each attempt
 
 # Needs no superuser. The primary's position and time are read first, and then compared with the standby's.
 OF_PRIMARY = "SELECT pg_current_wal_lsn()::text, clock_timestamp(), (SELECT value FROM jobs_epoch)"
@@ -66,7 +66,7 @@ _displaced = threading.local()
 
 
 def replica_standing() -> ReplicaStanding | None:
-    """Return the state of the replica that this thread is connected to, by two short statements; None: none is set."""
+    """Return the state of the replica that this thread is connected to, by two short statements; None: no replica."""
     if REPLICA not in connections.settings:
         return None
     if time.monotonic() < _away.until:
@@ -114,8 +114,8 @@ def on_primary(read: Callable[[], Value]) -> Value:
 
 def from_primary(read: Callable[Given, Value]) -> Callable[Given, Value]:
     """
-    Decorate a read whose result the process keeps and decides by: it uses the primary, even within a read off the
-    primary.
+    Decorate a read whose result the process keeps and decides by. Such a read uses the primary, even within
+    `off_primary`.
     """
 
     @functools.wraps(read)

@@ -20,7 +20,7 @@ def faults_of(row: models.Model, **options: Any) -> Faults:
     Return what is wrong with a row, by field.
 
     Args:
-        options: Of `full_clean`.
+        options: Arguments of `full_clean`.
     """
     found: Faults = {}
     try:

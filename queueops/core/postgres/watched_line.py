@@ -2,7 +2,7 @@
 Connections that close themselves when the server answers no more.
 
 The kernel closes a connection whose packets are lost. A proxy or balancer that takes packets but has lost its server
-looks like a long statement. Therefore a second connection asks the server whether it works for the first.
+looks like a long statement. Therefore a second connection asks the server whether it still works for the first one.
 """
 
 from __future__ import annotations

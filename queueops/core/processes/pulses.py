@@ -1,8 +1,8 @@
 """
 Signs of life of processes that one process forked, in memory that they share.
 
-They use the machine's monotonic clock and no database. A database that was restored, is full or hangs says nothing
-about the process next door.
+They use the machine's monotonic clock and no database. A database that was restored, is full or hangs therefore makes
+no process look dead.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ class Pulse(NamedTuple):
     The last signs of life of one process.
 
     Attributes:
-        started_at: When the process started, in seconds since 1970. This tells it from another process with its number.
+        started_at: When the process started, in seconds since 1970. This tells it from a later process with the same
+            pid.
         owner: The executor that the process hosts.
         beat_at, worked_at: When its pump and its handlers' loop last gave a sign; seconds of the monotonic clock.
-        is_in_trouble: The database failed its pump last, which may therefore pause without being stuck.
-        at_work: The job whose handler had the loop to itself at the last sign; None: none had.
+        is_in_trouble: The pump's last use of the database failed, so the pump may pause without being stuck.
+        at_work: The job whose handler had the loop to itself at the last sign; None: no handler had.
     """
 
     pid: int
@@ -61,7 +62,7 @@ class Pulses:
         self._bytes, self._numbers = memory, memory.cast("d")
 
     def join(self, owner: UUID, *, pid: int | None = None) -> OwnPulse:
-        """Give signs of life from now on, for this process unless another is named."""
+        """Give signs of life from now on, for this process unless `pid` names another."""
         return OwnPulse(self, owner, pid or os.getpid())
 
     def read(self) -> list[Pulse]:
@@ -176,7 +177,7 @@ class OwnPulse:
             self._pulses.end_step(self._place)
 
     def leave(self) -> None:
-        """Free the place for good: the process ends in order, and nobody must take it for dead."""
+        """Free the place for good: the process ends in order, and must not be taken for a crashed one."""
         with self._lock:
             self._has_left = True
             if self._place is not None and self._pulses.is_of(self._place, self._pid, self._owner):
@@ -196,7 +197,7 @@ def is_running(pid: int, started_at: float) -> bool:
     """
     Whether the process that has this number and began at this time runs on this host.
 
-    Another process with its number does not count, nor does a dead process that its parent has not collected yet.
+    A later process with the same number does not count, nor does a dead process that its parent has not reaped yet.
     """
     try:
         process = psutil.Process(pid)

@@ -1,8 +1,8 @@
 """
 A small supervisor for one machine: starts children, restarts what crashes, stops in order.
 
-A child is signalled by its own pid, never with its process group. Only django-q2's master may get a SIGTERM, or its
-workers die before their executors have drained.
+A child is signalled by its own pid, never with its process group: only django-q2's master may get the SIGTERM. A worker
+that got it would die before its executor has drained.
 """
 
 import os
@@ -62,7 +62,7 @@ class Supervisor:
     Args:
         specs: In order of start; they stop in reverse order.
         say: Gets (child's name, line) for every line a child prints and for what happens to it.
-        each_second: Called about once a second while all runs, for what else must be watched.
+        each_second: Called about once a second until a stop is asked for, to watch other things.
     """
 
     def __init__(

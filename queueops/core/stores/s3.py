@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 CONNECT_SECONDS = 5
-REQUEST_SECONDS = 60  # of one request, its body too
+REQUEST_SECONDS = 60  # of one request, including its body
 PART_BYTES = 8 << 20  # of a large file; each part is sent and retried by itself
 READ_BYTES = 1 << 20
 RETRIES = 5  # of one request, for about five seconds

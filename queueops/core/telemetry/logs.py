@@ -25,7 +25,7 @@ _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBOD
 
 HIDDEN = "(hidden)"
 UNTOLD_SECONDS = 60.0  # after this pause, an equal warning is a new trouble
-FAULTS_FROM = 500  # the statuses of answers that are our fault
+FAULTS_FROM = 500  # the lowest status of an answer that is our fault
 
 
 def tell_of(work: str, facts: Facts) -> None:
@@ -109,7 +109,7 @@ def _about(record: logging.LogRecord) -> dict[str, Any]:
         found |= facts()
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if not isinstance(own.get("request"), str):
-        own.pop("request", None)  # Django passes the whole request; our fact is its name
+        own.pop("request", None)  # Django passes the whole request; our own fact `request` is a text
     found |= own
     return {name: value for name, value in found.items() if value is not None}
 

@@ -36,7 +36,7 @@ def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest
     try:
         return _encoded(sdk_spans)
     except (TypeError, ValueError):
-        return trace_encoder.encode_spans(sdk_spans)  # leaves out just the attribute that has no encoding
+        return trace_encoder.encode_spans(sdk_spans)  # this encoder leaves out just the attribute that has no encoding
 
 
 def _encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:

@@ -29,7 +29,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HEADERS = ("traceparent", "tracestate")
 SYSTEM = "queueops"
-# Per submission: a batch of 100,000 jobs would be half a million spans of one trace, which nobody can look at.
+# Jobs traced of one submission: 100,000 jobs would be half a million spans of one trace, which nobody can look at.
 MAX_TRACED = 100
 FLUSH_MS = 3_000  # how long an ending process waits for its collector
 
@@ -167,7 +167,7 @@ def context_of(carrier: Mapping[str, str]) -> Context:
 
 
 def submitting(name: str, attributes: Attributes) -> AbstractContextManager[Submission | _Nothing]:
-    """Make a span of a submission; the jobs that are inserted within carry it, the first MAX_TRACED of them."""
+    """Make a span of a submission. The first MAX_TRACED jobs that are inserted within it carry its traceparent."""
     made = tracer()
     return OFF if made is None else _submitting(made, name, attributes)
 
@@ -191,7 +191,7 @@ def _submitting(made: Tracer, name: str, attributes: Attributes) -> Iterator[Sub
 
 
 def carried(jobs: int) -> list[str | None] | None:
-    """Return the traceparent of each of so many new jobs of the submission under way; None: none of them has one."""
+    """Return a traceparent or None for each of `jobs` new jobs of the submission under way; None: no job has one."""
     submission = _submission.get()
     if submission is None or submission.traceparent is None or not submission.left:
         return None

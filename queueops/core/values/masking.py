@@ -47,11 +47,12 @@ _HINTS = (
     *("token", "key"),
 )
 SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
-# Names of headers that are dropped when a redirect leads to another origin: rather one too many.
+# Names of headers that are dropped when a redirect leads to another origin: rather one too many than one too few.
 SECRET_HEADER = re.compile(rf"auth|{_WORDS}", re.IGNORECASE)
 _SCHEMES = r"Bearer|Basic|Token|Digest|Negotiate|NTLM|Api-?Key|Key|Hawk|OAuth|DPoP|Bot|SSWS|GenieKey|Splunk|Signature"
 # `name=value`, `name: value`, `name => value` and `('name', 'value')`. A quoted value ends with its quote, also where
-# that is escaped, as in JSON within JSON. Any other value ends with its word, but an unknown scheme takes two words.
+# that is escaped, as in JSON within JSON. Any other value ends with its word; after `authorization`, two words are
+# masked if the first is no known scheme.
 # Bounded repetitions: an open one would try every start of a long word against every end. No group is possessive:
 # Python before 3.11.5 matches such groups wrongly, Debian 12's among them.
 _SECRET_IN_TEXT = re.compile(
@@ -161,7 +162,8 @@ def _hidden(value: Any) -> Any:
 
 def _is_figures(value: Any) -> bool:
     """
-    Whether a value is a number, or numbers by name such as the `tokens` of a forecast. A list may be a secret's bytes.
+    Whether a value is a number, or numbers by name such as the `tokens` of a forecast. A list does not count, because
+    it may be a secret's bytes.
     """
     if isinstance(value, dict):
         return all(_is_figures(item) for item in value.values())

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-# ISO 8601 knows offsets of up to 23:59. PostgreSQL refuses longer ones: MAX_TZDISP_HOUR in datatype/timestamp.h.
+# ISO 8601 allows offsets of up to 23:59, but PostgreSQL only these: MAX_TZDISP_HOUR in datatype/timestamp.h.
 MAX_OFFSET = timedelta(hours=15, minutes=59)
 RULE = "Write a date, a time and its offset of at most 15:59 hours, such as 2026-03-02T09:00:00Z"
-PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt ].*([Zz]|[+-](0\d|1[0-5]):?[0-5]\d)$"  # for the offset; `format` says the rest
+PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt ].*([Zz]|[+-](0\d|1[0-5]):?[0-5]\d)$"  # checks the offset; `format` checks the rest
 
 
 def _written_out(given: object) -> object:

@@ -11,7 +11,7 @@ ROUNDING_SECONDS = 1e-6  # error of a sum of many spacings, which must not refus
 
 class Rate:
     """
-    A bucket for each identity that holds a window's worth and refills steadily (GCRA).
+    For each identity, a bucket that holds a window's worth and refills steadily (GCRA).
 
     It keeps one number for each identity, however high the rate. Beyond MAX_TRACKED the oldest identities are
     forgotten.

@@ -25,7 +25,8 @@ def spread(seconds: float, chance: float) -> float:
     """
     Return the wait, or a longer one: callers that were told the same time must not come back together.
 
-    It is up to a tenth longer, or up to a second where a tenth is less, and never more than twice as long.
+    It is up to a tenth longer, or up to a second where a tenth is less. The addition never exceeds the wait itself or
+    MAX_SPREAD_SECONDS.
 
     Args:
         chance: Uniform in [0, 1), drawn by the caller.
@@ -44,13 +45,13 @@ def told_delay(headers: Mapping[str, str]) -> float | None:
 
 def parse_retry_after(value: str | None, *, date: str | None = None) -> float | None:
     """
-    Return the seconds to wait, at most MAX_RETRY_AFTER_SECONDS; None for what makes no sense.
+    Return the seconds to wait, at most MAX_RETRY_AFTER_SECONDS; None if the value makes no sense.
 
     Args:
-        value: The header: seconds, also with their unit, or a moment: an HTTP date, or seconds or milliseconds since
-            1970. The longest counts where the header came
-            several times. Negative, past and garbled values are ignored.
-        date: The answer's own Date header, from which a date is counted, so that the difference
+        value: The header. It holds seconds, also with their unit, or a moment (an HTTP date, or seconds or milliseconds
+            since 1970). If the header came several times, the longest wait counts. Negative, past and garbled values
+            are ignored.
+        date: The answer's own Date header. The wait until an HTTP date is counted from it, so that the difference
             between the provider's clock and ours does not matter.
     """
     if value is None:

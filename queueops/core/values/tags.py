@@ -38,7 +38,7 @@ def entered_tags(text: str | None) -> list[str]:
     The tags of a form's field or of a query parameter.
 
     Raises:
-        ValidationError: One of them is no tag; the message names the first such.
+        ValidationError: A text is no tag; the message names the first such text.
     """
     tags = split_tags(text) if text else []
     for tag in tags:

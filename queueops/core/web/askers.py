@@ -23,7 +23,7 @@ from .client_address import address_in
 logger = logging.getLogger(__name__)
 
 MAX_ASKERS_KNOWN = 10_000
-ASKER_KNOWN_SECONDS = 60.0  # until then a revoked key counts as its project's, which opens nothing
+ASKER_KNOWN_SECONDS = 60.0  # how long a revoked key may count as its project's; it gives no access
 DOOR_THREADS = 2  # a look-up takes a millisecond, and is made once in ASKER_KNOWN_SECONDS for each credential
 
 
@@ -69,7 +69,7 @@ class Askers:
     """
     Finds a request's asker by the credential that it shows, and keeps the answer for a while; used from one event loop.
 
-    Askers decide turns and room only, never access, so that an answer may be a little out of date.
+    Askers decide turns and room only, never access. An answer may therefore be a little out of date.
     """
 
     def __init__(self, look_up: LookUp | None = None) -> None:
@@ -101,7 +101,7 @@ class Askers:
     async def find(self, scope: Mapping[str, Any], client_leaves: Callable[[], Awaitable[Any]]) -> Asker:
         """
         Raises:
-            Overloaded, ClientLeft: As in `RequestQueue.turn`, by which addresses take turns at look-ups.
+            Overloaded, ClientLeft: As in `RequestQueue.turn`: addresses take turns at look-ups.
         """
         if known := self.known(scope):
             return known

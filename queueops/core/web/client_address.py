@@ -17,14 +17,14 @@ def client_address(request: HttpRequest) -> str:
 
 
 def address_in(scope: Mapping[str, Any]) -> str:
-    """Do the same for an ASGI connection; header names in lower case."""
+    """Do what `client_address` does, for an ASGI connection; header names in lower case."""
     client = scope.get("client")
     forwarded = ",".join(value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for")
     return address_of(client[0] if client else None, forwarded)
 
 
 def address_of(peer: str | None, forwarded_for: str) -> str:
-    """Do the same for a request that is no Django request yet."""
+    """Do what `client_address` does, with the peer's address and the header `X-Forwarded-For` of a request."""
     if settings.QUEUEOPS.tls_proxy:
         nearest = forwarded_for.rpartition(",")[2].strip()
         if nearest:

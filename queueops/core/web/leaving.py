@@ -1,4 +1,4 @@
-"""Set once this web process is told to stop: `/readyz` says 503, and proxies send their requests elsewhere."""
+"""An event, set once this web process is told to stop: `/readyz` then says 503, and proxies send requests elsewhere."""
 
 import threading
 

@@ -23,7 +23,7 @@ Given = ParamSpec("Given")
 
 
 def reader_for(request: HttpRequest) -> RowReader:
-    """Return how a page reads its rows: off the primary, unless the request may write or its visitor just did."""
+    """Return `on_primary` for a request that may write or whose visitor just did, else `off_primary`."""
     if request.method not in SAFE_METHODS or COOKIE in request.COOKIES:
         return on_primary
     # Read the user and the permissions from the primary now; the request caches them.
@@ -48,7 +48,7 @@ def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) 
 
 
 class RecentWrites:
-    """Sets a cookie after each request of a session that may write, also if the request was refused or failed."""
+    """Sets a cookie after each request that has a session and may write, even if the request was refused or failed."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         if not settings.QUEUEOPS.replica_url:

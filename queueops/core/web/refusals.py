@@ -1,4 +1,4 @@
-"""Answers that are given before Django sees a request, in the one error shape and readable by pages elsewhere."""
+"""Answers given before Django sees a request, in the one error shape and readable by pages of other origins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ CHALLENGE = 'Bearer realm="QueueOps"'
 @dataclass(frozen=True, slots=True)
 class CrossOrigin:
     """
-    The pages elsewhere that may read an answer: the rules of django-cors-headers, which never sees these answers.
+    The other origins whose pages may read an answer. The rules are those of django-cors-headers, which never sees these
+    answers.
 
     Attributes:
         paths: A regular expression; empty: no path.

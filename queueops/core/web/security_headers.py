@@ -60,9 +60,9 @@ def policy_of(path: str) -> str:
 
 class SecurityHeaders:
     """
-    Middleware: what browsers must not do, on every response.
+    Middleware that puts these headers on every response.
 
-    First in the list, so that static files, redirects and errors have them too. The other headers are
+    It is first in the list, so that static files, redirects and errors have the headers too. Other security headers are
     Django's own (SecurityMiddleware).
     """
 

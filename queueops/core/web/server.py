@@ -1,5 +1,5 @@
 """
-Daphne with guards against bodies where the bytes arrive.
+Daphne with guards that refuse bodies where their bytes arrive.
 
 The cap in ASGI (body_cap.py) comes too late under daphne. Daphne spools the whole body, then queues all of it in
 memory, before the application sees the first byte.
@@ -82,7 +82,7 @@ def serve(
             protocol.requestFactory = Request
             return protocol
 
-    # Server.run uses the factories in these globals of daphne's module, and takes them from nowhere else.
+    # Replace the globals of daphne's module: Server.run takes its factories from nowhere else.
     daphne.server.HTTPFactory = GuardingFactory
     daphne.server.WebSocketFactory = SocketFactory
     interface = host.strip("[]").replace(":", "\\:")
@@ -112,7 +112,7 @@ class Socket(WebSocketProtocol):
     maxMessagePayloadSize: int  # noqa: N815
 
     def sendMessage(self, *arguments: Any, **options: Any) -> None:  # noqa: N802 (autobahn's name)
-        """Send without the cap, which autobahn applies in both directions: a dashboard is larger than that."""
+        """Send without the cap, which autobahn applies in both directions: a dashboard is larger than the cap."""
         capped, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
         try:
             super().sendMessage(*arguments, **options)

@@ -20,7 +20,7 @@ from .leaving import LEAVING
 logger = logging.getLogger(__name__)
 
 STOP_LOOK_SECONDS = 0.05
-GOING_AWAY = 1001  # RFC 6455, 7.4.1: the server goes down; the dashboard comes back by itself
+GOING_AWAY = 1001  # RFC 6455, 7.4.1: the server goes down. The dashboard then reconnects by itself.
 
 reactor: Any = twisted_reactor
 
@@ -50,8 +50,8 @@ class StoppingServer(daphne.server.Server):
     `grace_seconds` later. The next signal cuts `leave_seconds` short, the one after it `grace_seconds`.
 
     Attributes:
-        cut_off: Requests that had not ended; a thread may still be at work on each.
-        refused: Why the server could not listen on its port, and did not run.
+        cut_off: How many requests had not ended; a thread may still be at work on each.
+        refused: Why the server could not listen on its port and therefore did not run; None: it could.
     """
 
     def __init__(self, *arguments: Any, grace_seconds: float, leave_seconds: float = 0.0, **options: Any) -> None:
@@ -80,7 +80,7 @@ class StoppingServer(daphne.server.Server):
     def kill_all_applications(self) -> Deferred[Any]:
         """
         End requests that have not ended within the grace period, as daphne does; daphne's own method fails on a
-        finished one.
+        finished request.
         """
         tasks = [task for task in map(_task_of, self.connections.values()) if task is not None and not task.done()]
         for task in tasks:

@@ -22,7 +22,7 @@ from .askers import Askers, cost_of
 from .asking import BODY, ClientLeft, Patience, patience
 from .refusals import NO_ORIGIN, CrossOrigin, refusal
 
-# As many as the pool has connections by default: a request that runs need not wait for one.
+# As many as the pool has connections by default: a request that runs need not wait for a connection.
 THREADS = 10
 PROBE_THREADS = 2
 MAX_REQUEST_SECONDS = 120.0
@@ -37,8 +37,8 @@ class ThreadedApplication(ASGIHandler):
     For projects whose views are synchronous.
 
     Django's own handler starts a thread for each request. It passes the request to the event loop and back for every
-    signal, middleware and view, which costs more than a small request itself. Measured with one job a POST, this one
-    takes twice the requests a second.
+    signal, middleware and view, which costs more than a small request itself. Measured with one job a POST, this class
+    takes twice as many requests a second.
 
     A request that finds no thread waits in `queue`, and is not carried out once nobody waits for its answer. A request
     under way learns from `ensure_wanted` that nobody waits for its answer, or that its time is over.
@@ -101,7 +101,7 @@ class ThreadedApplication(ASGIHandler):
         until = Patience(self._request_seconds)
         work = threads.submit(contextvars.copy_context().run, self._respond, scope, body, until)
         loop = asyncio.get_running_loop()
-        # Give the turn back when the thread ends: it goes on after the server has cancelled this coroutine.
+        # Give the turn back when the thread ends: the thread goes on even if the server cancels this coroutine.
         work.add_done_callback(lambda _: _call_on(loop, over))
         leaving = asyncio.ensure_future(_tell_when_disconnected(receive, until))
         try:
@@ -127,7 +127,7 @@ class ThreadedApplication(ASGIHandler):
 
     def _respond(self, scope: Any, body: IO[bytes], until: Patience) -> HttpResponseBase:
         patience.set(until)
-        # The thread closes the body. Closed as the client leaves, the body would fail its reader as if by a bug.
+        # The thread closes the body. If the body were closed when the client leaves, reading it would fail like a bug.
         with body:
             request, refused = self.create_request(scope, body)
             if refused is not None or request is None:
@@ -136,7 +136,7 @@ class ThreadedApplication(ASGIHandler):
             set_script_prefix(get_script_prefix(scope))
             signals.request_started.send(sender=self.__class__, scope=scope)
             response = self.get_response(request)
-            # As Django's handlers do: close() sends request_finished in its name.
+            # As Django's handlers do: close() sends request_finished with this class as the sender.
             setattr(response, "_handler_class", self.__class__)  # noqa: B010 (the stubs do not know it)
             if not response.streaming:
                 response.close()  # here, because it gives this thread's database connection back
@@ -154,7 +154,7 @@ async def _tell_when_disconnected(receive: Receive, until: Patience) -> None:
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    if not loop.is_closed():  # the process ends
+    if not loop.is_closed():  # it is closed when the process ends
         loop.call_soon_threadsafe(function)
 
 

@@ -14,7 +14,7 @@ from queueops.core.values.parse import AUDIT_TARGET
 
 TURN_SECONDS = 30.0
 PAUSE_SECONDS = 1.0
-MAX_PAUSE_SECONDS = 30.0  # while the collector is away
+MAX_PAUSE_SECONDS = 30.0  # the longest pause between attempts while the target takes nothing
 
 
 class Command(BaseCommand):

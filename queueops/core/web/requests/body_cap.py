@@ -45,8 +45,8 @@ class BodyLimits:
 
 class BodyCap:
     """
-    Middleware that answers 413 as soon as a body is known to be too large. A Content-Length tells so before a byte of
-    the body is read. Without one (chunked), the first byte beyond the limit tells so.
+    Middleware that answers 413 as soon as a body is known to be too large. With a Content-Length, that is before a byte
+    of the body is read. Without a Content-Length (chunked), that is at the first byte beyond the limit.
     """
 
     def __init__(self, application: Application, limits: BodyLimits, cross_origin: CrossOrigin = NO_ORIGIN) -> None:
@@ -110,6 +110,6 @@ class _Guarded:
 def _declared_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name.lower() == b"content-length":
-            # The server refuses a length that is no number; the count while reading holds anyway.
+            # The server refuses a length that is no number; the bytes are counted while they are read anyway.
             return int(value) if value.isdigit() else 0
     return 0

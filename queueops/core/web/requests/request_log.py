@@ -17,7 +17,7 @@ from queueops.core.web.asking import being_answered
 logger = getLogger(__name__)
 
 HEADER = "X-Request-Id"
-# A name that a proxy gave is kept; anything else could forge a line or fill the log.
+# A proxy's name for the request is kept if it has this form; other texts could forge a line or fill the log.
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SLOW_REQUEST_SECONDS = 2.0
 

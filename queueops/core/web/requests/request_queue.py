@@ -14,10 +14,10 @@ from queueops.core.web.asking import ClientLeft
 
 REASONS = ("full", "late", "left")
 
-MAX_WAITING = 200  # each may keep a megabyte of its body in memory
-WAIT_SECONDS = 4.0  # with the wait for a connection (POOL_SECONDS) less than ten; then clients leave and ask again
-HEAVY_COST = 3.0  # a page of more than 150 rows
-HEAVY_AT_ONCE = 2  # they hold the interpreter's lock most of their time, so more of them only slow each other
+MAX_WAITING = 200  # each may keep 100 kB of its body in memory: IN_MEMORY_BYTES of spool.py
+WAIT_SECONDS = 4.0  # with POOL_SECONDS for a connection, less than the ten seconds after which clients ask again
+HEAVY_COST = 3.0  # the cost of a page of 100 rows; a larger page is heavy
+HEAVY_AT_ONCE = 2  # heavy requests hold the interpreter's lock most of the time, so more of them only slow each other
 UNKNOWN_SHARE = 5  # all unknown askers together get one in five threads, and one in five places of the queue
 KEPT_FOR_OTHERS = 1  # threads that stay free when one asker and the unknown ones have filled their shares
 
@@ -91,7 +91,7 @@ class RequestQueue:
         self, asker: str, cost: float, client_leaves: Callable[[], Awaitable[Any]], *, is_known: bool = True
     ) -> Callable[[], None]:
         """
-        Wait for the turn to run; return what to call, once and on the event loop, when it is over.
+        Wait for the turn to run; return a function to call, once and on the event loop, when the request is over.
 
         Args:
             cost: In small requests.
@@ -146,7 +146,7 @@ class RequestQueue:
             Overloaded: There is no room for this request.
         """
         longest = max(askers, key=lambda one: len(one.waiting))
-        # If no asker has more requests waiting, this one is refused: no other asker loses a request to it.
+        # If no asker has more requests waiting, this request is refused: no other asker loses one to it.
         own = self._askers[place.asker]
         loser = place if len(longest.waiting) <= len(own.waiting) else longest.waiting[-1]
         self._take_out(loser)

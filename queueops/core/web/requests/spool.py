@@ -14,8 +14,8 @@ from queueops.core.web.askers import Asker
 from .request_queue import come_back
 
 IN_MEMORY_BYTES = 100_000
-FREE_BYTES = 16_384  # smaller bodies are not counted: a connection costs as much
-STRANGER_BYTES = 100_000  # of one body of an unknown sender: signing in takes less
+FREE_BYTES = 16_384  # a body declared no longer is not counted: a connection takes as much memory
+STRANGER_BYTES = 100_000  # the largest body of an unknown sender; signing in takes less
 STRANGERS_SHARE = 8  # all unknown senders together get one eighth of the bytes
 ADDRESS_SHARE = 4  # one address gets at most one quarter of that
 
@@ -48,7 +48,7 @@ class SpoolLimits:
     Attributes:
         total_bytes: Of all bodies in a process.
         asker_bytes: Of all bodies of a project, or of a person.
-        least_rate: Bytes a second that a body must bring, but for its first seconds.
+        least_rate: Bytes a second that a body must bring, except in its first seconds.
     """
 
     total_bytes: int

@@ -31,8 +31,8 @@ class Unreadable(SuspiciousOperation):
 class RefuseUnreadable:
     """
     A list of the admin refuses parameters that it does not offer, because Django would hand them to the database as
-    lookups of any field. Values of the other parameters that the database cannot read are an error of the request, not
-    of ours.
+    lookups of any field. A value that the database cannot read is answered 400, too: it is an error of the request,
+    not of ours.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
