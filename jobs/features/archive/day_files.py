@@ -4,7 +4,7 @@ The archived files of one project and day, and their manifest.
     acme/2026-11-24/manifest.json
     acme/2026-11-24/jobs-0001.ndjson.gz      jobs that ended on that day
     acme/2026-11-24/batches-0001.ndjson.gz   batches that ended on that day
-    acme/2026-11-24/events-0001.ndjson.gz    what was logged on that day, by job
+    acme/2026-11-24/events-0001.ndjson.gz    the log of that day, sorted by job
 
 A part is written, read back and compared before the manifest names it. Only `manage.py erase_user` changes it
 afterwards. A part that no manifest names is left from a call that was cut off; `erase_user` removes it.

@@ -19,9 +19,8 @@ class BatchTrial:
     The division of a batch into jobs that go at once and jobs that are held until the first have ended.
 
     A scheduled job, a job that waits for others, and a job that goes by its provider's batch are neither held nor
-    counted.
-    Such a job does not run at once. If it counted as one of the first jobs, held jobs might wait a day for it, and then
-    a day themselves.
+    counted. Such a job does not run at once. If it counted as one of the first jobs, held jobs might wait a day for it,
+    and then a day themselves.
 
     Args:
         first: How many jobs decide about the batch; None: as many as the project says.

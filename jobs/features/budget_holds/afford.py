@@ -101,7 +101,7 @@ class Affordable(Generic[J]):
         return self.asked[job.id].most if self.weighed.places.get(job.id) else None
 
     def hold(self, admitted: Sequence[J]) -> None:
-        """Reserve money for the jobs that the limits admit, too, once for each call, in the claim's transaction."""
+        """Reserve money for the jobs that the limits have admitted, once for each call, in the claim's transaction."""
         hold_money([self.asked[job.id] for job in admitted if job.id in self.asked], self.weighed)
 
 

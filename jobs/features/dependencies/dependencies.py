@@ -61,8 +61,8 @@ class Named:
     def check(self, after: Sequence[UUID | str]) -> None:
         """
         Raises:
-            UnknownDependency: A named job or batch does not exist, or is another project's or user's: the answer does not
-                say which.
+            UnknownDependency: A named job or batch does not exist, or is another project's or user's; the error does
+                not say which.
         """
         known = (self._is_batch, self._of_keys, self._coming)
         if unknown := [one for one in after if not any(one in names for names in known)]:

@@ -45,7 +45,8 @@ UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
                                    || encode(sha256(convert_to(coalesce_key, 'UTF8')), 'hex')
  WHERE project_id = %s AND coalesce_key IS NOT NULL AND coalesce_key !~ %s"""
 BESIDE_TEXT = '"see payload_text"'  # stands in the older column of a payload that is kept as text
-QUOTED = TOLD | {"error_message", "message"}  # may quote payloads; of a dead letter, too
+# The fields that may quote a payload, in an event or in a dead letter's attempts and timeline.
+QUOTED = TOLD | {"error_message", "message"}
 
 Change = Callable[[Any], Any]
 Results = dict[str, str | sealing.SealedAway]  # by old reference to a large result: the new one, or why there is none
@@ -186,7 +187,7 @@ def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, s
 
 
 def keys_used(project_id: str) -> set[str]:
-    """The names of all keys that rows of a project need. Reads all rows up to once more than there are keys."""
+    """The names of all keys that rows of a project need. Reads all rows once for each key at most, and once more."""
     used: set[str] = set()
     while found := keys_needed([project_id], sorted(used)):
         used |= found.keys()

@@ -253,8 +253,8 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
     done = {}
     changed = _take_out_of_schedules(project_id, user_id)
-    # Count what budgets hold for the user's running calls as spent; it gets the pseudonym below. Otherwise the holds
-    # would stay for ever.
+    # Count what budgets hold for the user's running calls as spent; the spend gets the pseudonym below. Otherwise the
+    # project's budgets would hold that money for ever.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
     # This reads files, which takes long: do it before budgets are locked, or calls that need the budgets would wait.
@@ -337,7 +337,7 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "schedules", _schedules(project_id, text), None
-    of_one = {"user_id": None, "hears_jobs": False}  # otherwise, without a user, it would get everybody's jobs
+    of_one = {"user_id": None, "hears_jobs": False}  # otherwise the webhook, without a user, would get everybody's jobs
     yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}

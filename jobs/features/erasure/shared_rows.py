@@ -31,7 +31,10 @@ class RowsOfUser:
         return _chosen(rows, lambda row: self._is_ours(frozenset(projects(row))))
 
     def counting(self, rows: QuerySet[Any], keys: Callable[[Any], str]) -> QuerySet[Any]:
-        """As `naming`, by projects in limits' keys. Rows without a project go with the last project of the user."""
+        """
+        As `naming`, by the projects in keys of limits. Rows without a project are erased with the last project that has
+        the user.
+        """
 
         def counted(row: Any) -> bool:
             named = frozenset(re.findall(r"project:([^/'\"]+)", keys(row)))

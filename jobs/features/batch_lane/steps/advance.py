@@ -36,7 +36,7 @@ from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back
 
 logger = logging.getLogger(__name__)
 
-BEGIN_CALL_SECONDS = 10.0  # the longest time from the note of a create call in its row to the call itself
+BEGIN_CALL_SECONDS = 10.0  # the longest time from noting a create call in the batch's row to making the call
 LOOK_SHARE = 0.1  # the next look comes after this share of the batch's age
 MAX_FAULT_LENGTH = 2000
 # A batch or its results are gone after so many misses in a row, over so many seconds. Fewer prove nothing: a provider
@@ -44,7 +44,7 @@ MAX_FAULT_LENGTH = 2000
 GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
-MAX_UPLOADS = 1_000  # `uploads` and `missing` are counted up to here
+MAX_UPLOADS = 1_000  # `uploads` and `missing` are not counted beyond this
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
 NO_BATCHES_HERE = re.compile(
@@ -237,7 +237,8 @@ class Step:
         try:
             self.calls.run(spoken.api.cancel(self.calls.send, access, remote_id))
         except ProviderError as error:
-            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:  # for a batch that has just ended
+            # The provider answers with one of these if the batch has just ended.
+            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:
                 raise
 
     def _look(self, spoken: Spoken) -> None:

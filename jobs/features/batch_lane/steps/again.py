@@ -22,7 +22,7 @@ MAX_FREE_LINES = 3
 
 
 def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUID, float]:
-    """How long each job waits: until it must go live, if its deadline leaves time for another batch; otherwise 0."""
+    """The seconds each job waits: until it must go live, if its deadline leaves time for another batch; otherwise 0."""
     now, margin = database_now(), settings.QUEUEOPS.batch_margin_seconds
     pace = BatchPace.objects.filter(pk=batch.service).values_list("p95_seconds", flat=True).first()
     needed = pace or settings.QUEUEOPS.batch_window_seconds

@@ -109,7 +109,7 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
 
 
 def open_searches() -> QuerySet[BatchSearch]:
-    """Return the searches that are not closed yet: until then, no batch is made of jobs that they concern."""
+    """Return the searches that are not closed yet: no new batch is made of the jobs that they concern."""
     return BatchSearch.objects.filter(closed_at=None)
 
 

@@ -210,7 +210,7 @@ def hand_back_lines(
 
 def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Collection[int] | None = None) -> int:
     """
-    Settle the unknown costs of lines without an answer: as they were booked, or as not carried out.
+    Settle the unknown costs of lines without an answer: at the booked cost if billed, otherwise at nothing.
 
     Args:
         only: The numbers of the lines to settle; None: all.

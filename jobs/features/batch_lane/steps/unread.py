@@ -28,7 +28,7 @@ def book_unread(jobs: Sequence[ClaimedJob]) -> None:
 
 def settle_unread(calls: Sequence[tuple[UUID, int]], *, billed: bool) -> int:
     """
-    Settle unknown costs, in the caller's transaction: as they were booked, or as never carried out.
+    Settle unknown costs, in the caller's transaction: at the booked cost if billed, otherwise at nothing.
 
     Args:
         calls: The job and fencing token of each; a call whose cost is known is left alone.
