@@ -2,7 +2,7 @@
 Moves ended jobs, batches and days of the log into the archive when retention would delete them.
 
 Rows are deleted only after the file that holds them was written to the disk, read back and compared. If a call is cut
-off, the next call goes on there: rows that a file holds already are not written again.
+off, the next call goes on where it stopped: rows that a file already holds are not written again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ EVENTS_OF_A_PART = 200_000
 READ_ROWS = 100  # whole rows in memory at once: a payload may have megabytes
 DELETED_ROWS = 1000  # in one transaction
 TIMELINES_AT_ONCE = 1000
-TERM_SECONDS = 3600.0  # longer than a part takes, or one large result
+TERM_SECONDS = 3600.0  # longer than it takes to write a part, or to copy one large result
 
 Say = Callable[[str], object]
 
 
 class ArchiveBusy(ArchiveError):
-    """Somebody else works on the archive; it is free once they are through, or an hour after they died."""
+    """Another process works on the archive, which is free again once that process ends, or an hour after it died."""
 
     code = "archive_busy"
     status = 409
@@ -74,7 +74,7 @@ class ArchiveDuty:
         self._holder = uuid.uuid4()
 
     def keep(self) -> None:
-        """Raises ArchiveBusy."""
+        """Take the duty, or renew its term. Raises ArchiveBusy."""
         if not take_duty(ARCHIVING, holder=self._holder, term_seconds=TERM_SECONDS):
             raise ArchiveBusy
 
@@ -96,7 +96,7 @@ def on_archive_duty() -> Iterator[ArchiveDuty]:
 @dataclass(frozen=True, slots=True)
 class _Sort:
     """
-    Rows that are archived by their ids: their names in the archive, their retention setting, and their statements.
+    Jobs or batches, which are archived by id: their names in the archive, their retention setting and their statements.
     """
 
     name: str
@@ -138,8 +138,8 @@ def archive(
     Archive whole days (UTC) that are past their retention, and delete what is archived.
 
     Args:
-        days: For jobs and the log, instead of QUEUEOPS_RETENTION_DAYS.
-        part_rows: Most jobs or batches in one file.
+        days: The retention of jobs and the log, instead of QUEUEOPS_RETENTION_DAYS.
+        part_rows: The most jobs or batches in one file.
 
     Raises:
         ArchiveBusy: Another process works on the archive.
@@ -169,7 +169,7 @@ def archive(
                     forget_copied(project_id, ids, objects)
                     done[sort.name] += len(new)
                 say(f"{done[sort.name]:,} {sort.name} archived ...")
-                if not deleted:  # by now something needs each chosen row
+                if not deleted:  # something has come to need each chosen row: they would be chosen again
                     break
         for name in EVENTS.before(archived_before("retention_days", days).date()):
             duty.keep()
@@ -193,7 +193,7 @@ def count_archivable(days: int | None = None, *, most: int = 1_000_000) -> dict[
 
 
 def stop_archiving(*, actor: str) -> None:
-    """Let house-keeping delete old rows again without an archive, unless QUEUEOPS_ARCHIVE_DIR says otherwise."""
+    """Let house-keeping delete old rows again without an archive, unless QUEUEOPS_ARCHIVE_DIR is set."""
     with transaction.atomic():
         DutyLease.objects.filter(duty=ARCHIVING).delete()
         trail.record(actor=actor, action="stop_archiving", target="archive")
@@ -211,7 +211,7 @@ def _place(row: tuple[UUID, str, date]) -> tuple[str, date, UUID]:
 
 
 def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
-    """The ids that no part has. A call that was cut off may have written the last part and not deleted its rows."""
+    """Return the ids that the last part lacks. A call that was cut off may have written it and not deleted its rows."""
     wanted = {str(one) for one in ids}
     for part in files.of(sort.name)[-1:]:
         if part.first <= max(wanted) and part.last >= min(wanted):
@@ -237,7 +237,7 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
             done["events"] += part.rows
             done["files"] += 1
             say(f"{done['events']:,} events archived ...")
-        if missing > 0:  # fewer may be left than were written, if a user was erased meanwhile
+        if missing > 0:  # below 0: rows were deleted after they were written, if a user was erased meanwhile
             raise ArchiveError(f"{name} has other events of {project_id} than the archive of {day}; it stays.")
         for part in written:
             files.verify(part)

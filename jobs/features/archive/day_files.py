@@ -4,7 +4,7 @@ The archived files of one project and day, and their manifest.
     acme/2026-11-24/manifest.json
     acme/2026-11-24/jobs-0001.ndjson.gz      jobs that ended on that day
     acme/2026-11-24/batches-0001.ndjson.gz   batches that ended on that day
-    acme/2026-11-24/events-0001.ndjson.gz    what was logged on that day, by job
+    acme/2026-11-24/events-0001.ndjson.gz    the log of that day, sorted by job
 
 A part is written, read back and compared before the manifest names it. Only `manage.py erase_user` changes it
 afterwards. A part that no manifest names is left from a call that was cut off; `erase_user` removes it.
@@ -44,10 +44,10 @@ class ArchivedPart:
 
     Attributes:
         sort: `jobs`, `batches` or `events`.
-        sha256: Of the file.
-        content: SHA-256 of the lines in it.
-        first, last: The first and last key of its rows, which are sorted by key. A key is an id; of an event,
-            `<job>/<number>`.
+        sha256: SHA-256 of the file.
+        content: SHA-256 of the file's unpacked lines.
+        first, last: The first and last key of its rows, which are sorted by key. A row's key is its id; an event's
+            key is `<job>/<number>`.
         schema: The last migration of the tables that the rows come from.
     """
 
@@ -76,7 +76,7 @@ class DayFiles:
         Yield the archived days of one project or of all, in order.
 
         Raises:
-            ArchiveError: Something else is in the store.
+            ArchiveError: A manifest in the store belongs to no project and day.
         """
         for name in store.names(f"/{MANIFEST_NAME}"):
             try:
@@ -118,7 +118,7 @@ class DayFiles:
         Write a part, read it back, and name it in the manifest; without rows there is no part.
 
         Args:
-            rows: Key and JSON text of each.
+            rows: The key and the JSON text of each row.
 
         Raises:
             ArchiveError: What is read back is not what was written.
@@ -133,7 +133,7 @@ class DayFiles:
 
     def rewrite(self, old: ArchivedPart, rows: Iterable[tuple[str, str]]) -> None:
         """
-        Replace a part's rows; without rows the part goes. A call that was cut off can be repeated without harm.
+        Replace a part's rows; without rows the part is empty. A call that was cut off can be repeated without harm.
 
         The new file has another name than the old one, so that the manifest is true before and after it names the new
         file.

@@ -24,7 +24,7 @@ def insert_documents(
     table: str, lines: Sequence[str], path: str, *, instead: Mapping[str, sql.SQL] | None = None
 ) -> int:
     """
-    Insert the documents at a JSON path of each line, whose keys are columns; existing rows stay.
+    Insert the documents that a JSON path finds in each line: their keys are the table's columns. Existing rows stay.
 
     Columns of a newer version, which the documents lack, get their defaults; keys without a column are left out.
 
@@ -32,7 +32,7 @@ def insert_documents(
         instead: By column, SQL that replaces the column's value; it may read `record`.
 
     Returns:
-        How many were inserted.
+        How many rows were inserted.
     """
     given = list(lines)
     with connection.cursor() as cursor:

@@ -32,7 +32,7 @@ def with_results(
     files: DayFiles, rows: Iterable[tuple[str, str]], *, keep: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
     """
-    Yield the rows, each once its large result is in the archive, too.
+    Yield each row after its large result was copied into the archive.
 
     Args:
         keep: Called before each copy to renew the archive's duty: thousands of copies may take longer than one term.
@@ -49,15 +49,15 @@ def with_results(
 
 def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]) -> None:
     """
-    Remove the objects that archived jobs named in the result store, once their rows are deleted.
+    Remove the objects of archived jobs from the result store, after the jobs' rows are deleted.
 
-    The archive has read its copies back by then.
+    The archive's copies have been read back and compared by then.
 
-    If the store does not answer, the sweep removes them a day later.
+    If the store does not answer, the sweep removes the objects a day later.
     """
     if not objects:
         return
-    named = set(objects_of(project_id, ids))  # by jobs that were not deleted, as something needs them by now
+    named = set(objects_of(project_id, ids))  # jobs that were not deleted, as something needs them, name these
     try:
         remove_objects(_store(), [name for name in objects if name not in named])
     except (ArchiveError, StoreError, OSError) as error:
@@ -66,7 +66,7 @@ def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]
 
 def bring_back(files: DayFiles, lines: Iterable[str]) -> None:
     """
-    Put the large results of jobs that come back into the result store, in the transaction that inserts their rows.
+    Copy the large results of restored jobs back into the result store, in the transaction that inserts the jobs' rows.
 
     Raises:
         ArchiveError
@@ -85,7 +85,7 @@ def stored_of(line: str) -> StoredResult | None:
     found: Mapping[str, Any] = json.loads(line)
     if "job" not in found:
         return None
-    text = found["job"].get("result_text")  # archives of before 1.1 have results as JSON alone
+    text = found["job"].get("result_text")  # archives from before 1.1 have the JSON `result` alone
     return stored_in(found["job"]["result"] if text is None else json.loads(text))
 
 
@@ -96,7 +96,7 @@ def place_of(files: DayFiles, stored: StoredResult) -> str:
 
 def verify_result(files: DayFiles, stored: StoredResult) -> bool:
     """
-    Whether the archive's copy is the result that was written; False: there is no copy, as the result store had lost it.
+    Whether the archive has a sound copy of a result; False: it has none, as the result store had lost the object.
 
     Raises:
         ArchiveError: The copy differs, or cannot be read.

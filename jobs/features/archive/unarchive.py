@@ -24,9 +24,9 @@ from .day_files import ArchivedPart, ArchiveError, DayFiles
 from .insert_documents import insert_documents
 from .results import bring_back, stored_of, verify_result
 
-# Jobs of a chunk, also in `_check`. A restore reads the archived event files again for each chunk.
+# The most jobs in a chunk. A restore reads the archived event files again for each chunk, so larger chunks cost less.
 RESTORED_AT_ONCE = 2000
-RESTORED_CHARACTERS = 16_000_000  # of a chunk, or one line more: a chunk is restored in one transaction
+RESTORED_CHARACTERS = 16_000_000  # a chunk ends with the line that exceeds this; each is one transaction
 CONFLICTS_SHOWN = 5
 
 
@@ -38,7 +38,7 @@ class ArchiveConflict(ArchiveError):
 
 
 class NotArchived(ArchiveError):
-    """The archive has nothing of that."""
+    """The archive lacks the wanted jobs, or the database lacks their project."""
 
     code = "not_archived"
     status = 404
@@ -59,7 +59,7 @@ class RestoredRows:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedJob:
-    """A job as it was, with its dependent rows and its events; JSON documents with the tables' columns."""
+    """An archived job with its dead letter, tags and events; rows are JSON documents with the tables' columns."""
 
     job: dict[str, Any]
     dead_letter: dict[str, Any] | None
@@ -85,7 +85,7 @@ def find_archived_job(store: Store, job_id: UUID) -> ArchivedJob:
     Read one job back, without the database.
 
     Raises:
-        NotArchived: No file has it.
+        NotArchived: No file has the job.
     """
     for files, part in _parts_with(store, "jobs", {str(job_id)}):
         for line in files.lines(part):
@@ -118,7 +118,7 @@ def restore_jobs(
         day: Jobs that ended on that day (UTC); None: the jobs of `job_ids`.
 
     Raises:
-        ArchiveConflict: A row of the same id or idempotency key is there and differs; nothing was written.
+        ArchiveConflict: The database has a different job of the same id or idempotency key; nothing was written.
         ArchiveError: A file is damaged; nothing was written.
         NotArchived: The archive lacks one of the jobs, or there is no such project.
     """
@@ -156,7 +156,7 @@ def _check(store: Store, project_id: str, day: date | None, wanted: set[str]) ->
     for _, lines in _chosen(store, project_id, day, wanted):
         for chunk in _chunks(lines):
             found |= {json.loads(line)["job"]["id"] for line in chunk}
-            # A restored row lacks its origin or policy if that row was deleted; all other columns are as archived.
+            # A restored job lacks its origin or retry policy if the row of that was deleted: compare all other columns.
             for job_id, same in _ask(
                 "WITH given AS (SELECT line::jsonb -> 'job' AS given_job FROM unnest(%s::text[]) AS line)"
                 " SELECT job.id::text, job.id::text = given_job ->> 'id'"
@@ -237,8 +237,8 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
             " WHERE job.id = (line::jsonb #>> '{job,id}')::uuid",
             [list(lines)],
         )
-        # Ids of another installation, or of days before a restore of this one, may exceed the sequence. Advance the
-        # sequence: a log with ids that were never drawn here would look like that of a restored database.
+        # Events of another installation, or from before a restore of this database, may have ids above the sequence.
+        # Advance the sequence: otherwise ids that were never drawn here would look as if this database were restored.
         newest = max((json.loads(line)["id"] for line in events), default=0)
         cursor.execute(
             "SELECT setval('jobs_jobevent_id', %s) FROM jobs_jobevent_id WHERE last_value < %s", [newest, newest]
@@ -259,7 +259,7 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
     return done
 
 
-# References to rows that may have been deleted: null then.
+# These columns refer to rows that may have been deleted: they become null then.
 POLICY = sql.SQL("(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_policy_id)")
 REQUEUED = sql.SQL("(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)")
 
@@ -276,7 +276,7 @@ def _event_lines(store: Store, project_id: str, ids: set[str], days: tuple[date,
 
 
 def _span(found: dict[str, Any]) -> tuple[date, date]:
-    """The days on which something may have been logged of a job, until its dead letter was resolved."""
+    """Return the days of a job's first and last events: its creation, and its end or its dead letter's resolution."""
     job, letter = found["job"], found["dead_letter"] or {}
     return _day_of(job["created_at"]), _day_of(max(job["finished_at"], letter.get("resolved_at") or ""))
 

@@ -11,7 +11,7 @@ from jobs.services.submit.prepare import PreparedJob
 from jobs.states import GuardState
 from queueops.tenancy.models import Project
 
-OUT = 2  # until the deciding jobs have ended, at most so many times their number may go
+OUT = 2  # times the number of deciding jobs: at most so many jobs go until the deciding jobs have ended
 
 
 class BatchTrial:
@@ -19,11 +19,12 @@ class BatchTrial:
     The division of a batch into jobs that go at once and jobs that are held until the first have ended.
 
     A scheduled job, a job that waits for others, and a job that goes by its provider's batch are neither held nor
-    counted.
-    Such a job does not run at once: held jobs would wait a day for the first jobs, and then a day themselves.
+    counted. Such a job does not run at once. If it counted as one of the first jobs, held jobs might wait a day for it,
+    and then a day themselves.
 
     Args:
-        first, percent: As the producer gives them; None: as the project says.
+        first: How many jobs decide about the batch; None: as many as the project says.
+        percent: The share of failed jobs at which the batch stops itself, 0: never; None: as the project says.
     """
 
     def __init__(self, project_id: str, *, first: int | None, percent: int | None) -> None:

@@ -1,9 +1,9 @@
 """
-Batches that stop themselves when too many of their first jobs have failed for good with one code.
+Batches that stop themselves when too many of their first jobs have failed for good with the same error code.
 
-At first, at most twice as many jobs go as decide about the batch; the others are held from their submission on. Claims
-do not look at held jobs, so a guard costs them nothing. Once enough jobs have ended, the batch is paused, or the rest
-is let go.
+At first, at most twice as many jobs go as are needed to decide about the batch; the others are held from their
+submission on. Claims do not look at held jobs, so a guard costs claims nothing. Once enough jobs have ended, the batch
+is paused, or the rest is let go.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def tend_guards() -> None:
     """
     Pause batches whose first jobs fail, and let the other jobs of batches that passed go.
 
-    House-keeping calls it each second, outside transactions. It is one short statement where no batch is on trial.
+    House-keeping calls it each second, outside transactions. If no guard is at work, it runs two short queries.
     """
     tried = Batch.objects.filter(finished_at=None, guard_state=GuardState.TRIAL).order_by("pk")
     one_by_one(tried[:TENDED_AT_ONCE], _judge, what="the guard of the batch")

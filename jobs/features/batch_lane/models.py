@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 from jobs.models.job import new_id
 from queueops.tenancy.models import Project
 
-MAX_DEADLINE_HOURS = 366 * 24  # a deadline is no further away
-SEARCHED_BACK = timedelta(days=7)  # batches made longer before a restore had ended and were read by then
+MAX_DEADLINE_HOURS = 366 * 24  # the furthest deadline that a job may have
+SEARCHED_BACK = timedelta(days=7)  # before a restore: batches made earlier had ended and were read by then
 
 
 class Way(models.TextChoices):
@@ -53,7 +53,7 @@ class BatchPolicy(models.Model):
 
 
 class BatchPace(models.Model):
-    """How long a service's latest batches took, from the making of their row until all lines were settled."""
+    """How long a service's latest batches took, from the creation of a batch's row until all lines were settled."""
 
     service = models.CharField(primary_key=True, max_length=64)
     samples = ArrayField(models.FloatField(), default=list, help_text="Seconds, the latest last.")
@@ -218,7 +218,8 @@ class BatchSearch(models.Model):
     """
     A search through a provider's list of batches, because the database was put back to an earlier moment.
 
-    Until it is closed, no jobs of its kind, service and credential are collected: a batch made since may have them.
+    Until it is closed, no jobs of its kind, service and credential are collected: a batch made since
+    that moment may have them already.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

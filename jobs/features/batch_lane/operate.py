@@ -50,7 +50,7 @@ def cancel_provider_batches(ids: Collection[UUID], *, actor: str, reason: str = 
 
 def settle_batches(ids: Collection[UUID], *, billed: bool, actor: str, reason: str = "") -> set[UUID]:
     """
-    Settle by hand the unknown costs of lines without an answer: as they were booked, or as never billed.
+    Settle by hand the unknown costs of lines without an answer: at the booked cost if billed, otherwise at nothing.
 
     Returns:
         The batches that had ended and had such lines.

@@ -26,8 +26,8 @@ def watch_provider_batches() -> None:
     """
     Open alerts for batches that nobody could make, that were refused, or that have lines without an answer.
 
-    Batches without progress for longer than 95 of 100 take, plus the margin, get an alert, too. The same goes for
-    searches after a restore that wait or have left batches alone.
+    A batch also gets an alert if it makes no progress for longer than 95 of 100 batches take, plus the margin. A search
+    after a restore gets an alert if it waits or has left batches alone.
     """
     settled = Q(state=ProviderBatch.State.FAILED, closed_at__gt=Now() - REFUSED_FOR)
     stuck = Q(state=ProviderBatch.State.CREATING, created_at__lt=Now() - CREATING_FOR)

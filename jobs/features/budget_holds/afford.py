@@ -62,7 +62,7 @@ class Affordable(Generic[J]):
     Chosen jobs that budgets can pay for, and jobs that no budget counts.
 
     Attributes:
-        jobs: Each with `bound` where a budget counts it.
+        jobs: The jobs, with `bound` set for each job that a budget counts.
         asked: By job, the money asked for; the job that leads a call asks for its companions, too.
     """
 
@@ -73,11 +73,11 @@ class Affordable(Generic[J]):
 
     def take_along(self, leader: J, companion: J) -> bool:
         """
-        Whether budgets let a job leave in another job's call, which that leader pays.
+        Whether budgets let a companion leave in its leader's call, for which the leader pays.
 
-        Both are of one project and user. Where budgets count either of them, they must be the same budgets: else the
-        budget of one batch would pay for another's. The companion adds to the call what it could cost by itself, less
-        the request.
+        Both jobs are of one project and user. If budgets count either job, the same budgets must count both: otherwise
+        one batch's budget would pay for another batch's job. The companion adds to the call what it could cost by
+        itself, less the price of a request.
         """
         if leader.id not in self.asked and not budgets_of(companion.project):
             return True
@@ -90,18 +90,18 @@ class Affordable(Generic[J]):
         own = self.asked[leader.id]
         if own.most is None or more.most is None:
             return False
-        # A companion that was itself chosen has its money already, with a request of its own.
+        # A companion that the claim also chose has its money already, with the price of a request of its own.
         if companion.id not in self.weighed.places and not self.weighed.take_more(leader.id, more.most):
             return False
         self.asked[leader.id] = own._replace(most=own.most + more.most)
         return True
 
     def bound_of(self, job: J) -> int | None:
-        """Return the most that the call of a job that may go can cost; None: no budget counts it."""
+        """Return the most that a job's call can cost; None: no budget counts the call."""
         return self.asked[job.id].most if self.weighed.places.get(job.id) else None
 
     def hold(self, admitted: Sequence[J]) -> None:
-        """Reserve money for the jobs that the limits admit as well, once a call, in the transaction of the claim."""
+        """Reserve money for the jobs that the limits have admitted, once for each call, in the claim's transaction."""
         hold_money([self.asked[job.id] for job in admitted if job.id in self.asked], self.weighed)
 
 
@@ -110,7 +110,7 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
     Ask the budgets, in the caller's transaction that has locked the jobs; locks the budgets' periods.
 
     Jobs that a budget has no room for are held until it has room, or fail, as the budget says. A job without a price or
-    without a bound on its use is held too: otherwise no budget could be kept.
+    without a bound on its use does not go either: otherwise no budget could be kept.
     """
     paying = {project for project in {job.project for job in chosen} if budgets_of(project)}
     asked = [call for job in chosen if job.project in paying and (call := _ask(job, lease_seconds, via))]
@@ -133,7 +133,7 @@ def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> Asked
     Return what a job asks of budgets; None: no budget counts it, or it calls no provider that bills.
 
     Args:
-        alone: False: it leaves in another's call, and makes no request of its own.
+        alone: False: the job leaves in another job's call, and makes no request of its own.
     """
     payer = Payer(job.project, job.user_id, job.batch_id)
     if not places_of(payer) or (read := read_billed(job)) is None:

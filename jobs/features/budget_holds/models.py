@@ -12,7 +12,7 @@ class BudgetWait(models.Model):
     """
     A job that is held because a budget has no room for it, or because the most that it can cost is not known.
 
-    The job is put back, and the row deleted, once either may have changed.
+    The job is put back, and the row deleted, once there may be room or the most may be known.
     """
 
     job_id = models.UUIDField(primary_key=True)

@@ -20,9 +20,9 @@ from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write
 
 def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:
     """
-    Write the costs of calls in the caller's transaction; no statement where there are none.
+    Write the costs of calls in the caller's transaction; without such calls no statement runs.
 
-    These are calls whose handler knows what they used, that hold money of budgets, or that may be billed.
+    A call counts if its handler knows what the call used, if it holds money of budgets, or if it may be billed.
 
     A call is paid for whether its outcome was written or came too late: the ledger counts it once, by its token. A call
     that may have been made, but whose use is not known, counts at the most that it can have cost. For jobs that left as
@@ -77,7 +77,7 @@ def _with_bound(outcome: Outcome) -> Outcome | None:
     used, job = outcome.usage, outcome.job
     if job.bound is not None or (used is not None and None not in (used.input_tokens, used.output_tokens)):
         return outcome
-    if job.group not in (None, job.id):  # it left in another job's call, whose outcome tells for all
+    if job.group not in (None, job.id):  # it left in another job's call, whose outcome states the use of all
         return outcome if used is not None else None
     is_billed, most = most_by_prices(job, Via(outcome.via)) if may_have_cost(outcome) else (False, None)
     if most is not None:
@@ -99,13 +99,13 @@ def may_have_cost(outcome: Outcome) -> bool:
 
 def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[Outcome | None]:
     """
-    Let one outcome of jobs that left as one call tell what the call used, and end what budgets hold for it.
+    If jobs left as one call, let one of their outcomes state what the call used, and end what budgets hold for it.
 
-    Their tokens are added up. Requests are not, as it was one call: the largest number counts.
+    The jobs' tokens are added up. Their requests are not, as it was one call: the largest number of them counts.
 
     Args:
-        outcomes: None: nobody wants it.
-        bound: Of the whole call.
+        outcomes: One for each job; None: nobody wants the job's outcome.
+        bound: The most that the whole call can cost; None: no budget counts the call.
     """
     told = [one.usage for one in outcomes if one is not None and one.usage is not None]
     if bound is None and len(told) < 2:  # noqa: PLR2004 - as with a job alone
@@ -124,7 +124,7 @@ def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[
 
 
 def _with(outcome: Outcome, usage: Usage | None, bound: int | None) -> Outcome:
-    # A cost that was not stated by itself follows from the tokens used: another outcome of the call may tell these.
+    # A cost that was not stated by itself follows from the tokens used, which another outcome may state now.
     follows = outcome.usage is not None and outcome.cost == outcome.usage.tokens
     cost = outcome.cost if not follows else 0 if usage is None else usage.tokens
     return replace(outcome, usage=usage, cost=cost, job=outcome.job._replace(bound=bound))
@@ -147,7 +147,7 @@ def _plus(one: int | None, other: int | None) -> int | None:
 
 
 def _call_of(outcome: Outcome) -> tuple[UUID, int]:
-    """Return the ledger's and budgets' key of its call: the job that leads the call, and the token."""
+    """Return the key of an outcome's call in the ledger and in budgets: the job that leads the call, and the token."""
     return outcome.job.group or outcome.job.id, outcome.job.token
 
 

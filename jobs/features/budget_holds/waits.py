@@ -19,7 +19,7 @@ from ratelimits.services.money import budgets
 from ratelimits.services.money.prices import bills, price_list
 from ratelimits.services.money.standings import room_of
 
-RELEASED_AT_ONCE = 1_000  # jobs of one budget, or without a price
+RELEASED_AT_ONCE = 1_000  # the most jobs of one budget in one query
 
 
 def why_unknown(why: str, *, kind: str, provider: str, model: str) -> str:
@@ -40,13 +40,13 @@ def tend_budget_waits() -> int:
     """
     Put back jobs whose budget has room now: it was raised or deleted, its period turned, or calls ended cheaper.
 
-    Puts back only as many jobs of a budget as fit together at the most that each can cost, so that none goes in vain.
-    Jobs that wait longest come first. A job that never fits is passed over, or it would keep all others waiting.
+    It puts back only as many jobs of a budget as the room pays for if each costs its most, so that none goes in vain.
+    Jobs that wait longest come first. A job that never fits is passed over: otherwise it would keep all others waiting.
 
     For house-keeping: one short statement if no job waits.
 
     Returns:
-        How many were put back.
+        How many jobs were put back.
     """
     places = BudgetWait.objects.order_by().values_list("budget_id", "key").distinct()
     return sum(_release(budget, key) for budget, key in list(places))
@@ -115,7 +115,7 @@ def _put_back(waits: Sequence[BudgetWait] | QuerySet[BudgetWait]) -> int:
 
 
 def _forget_ended(waits: QuerySet[BudgetWait]) -> None:
-    """Forget jobs that were cancelled, rejected or erased meanwhile."""
+    """Delete the waits of jobs that were cancelled, rejected or erased meanwhile."""
     some = list(waits.order_by("since").values_list("job_id", flat=True)[:RELEASED_AT_ONCE])
     waiting = set(Job.objects.filter(pk__in=some, status__in=WAITING).values_list("pk", flat=True))
     BudgetWait.objects.filter(pk__in=[one for one in some if one not in waiting]).delete()

@@ -24,8 +24,8 @@ from .take_values import take_values
 DEPENDANTS_AT_ONCE = 1_000  # owners (jobs and batches that wait) looked at by one statement
 DEPENDANTS_A_TURN = 5_000  # owners of one turn: about 70 ms of a process that has other duties, too
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
-TAKING_IN_ONE = 20  # jobs that take values, of one transaction: each reads results and is validated again
-TAKING_A_TURN = 200  # such jobs in one turn, at 4 ms of CPU each
+TAKING_IN_ONE = 20  # jobs of one transaction, if they take values: each reads results and is validated again
+TAKING_A_TURN = 200  # jobs that take values in one turn, at 4 ms of CPU each
 ACTOR = "system"
 NO_ID = UUID(int=0)
 TakeValues = Callable[[Sequence[UUID]], set[UUID]]
@@ -38,18 +38,18 @@ class Verdict(NamedTuple):
     of_batch: bool
     verdict: str
     failed: UUID | None
-    takes: bool = False  # values from the results of others
+    takes: bool = False  # whether it takes values from the results of others
 
 
 class DependantsDuty:
     """
-    Ends the waiting of jobs and batches whose time has come. Each turn looks at the next DEPENDANTS_A_TURN by id.
+    Ends the waits of jobs and batches that need wait no longer. Each turn looks at the next DEPENDANTS_A_TURN by id.
 
     The duty reads every verdict from the rows of the jobs waited for, so it makes up for missed or half-done work. Two
     processes may do it at once without harm.
 
     Args:
-        take: Gives jobs the values that they take from others, and returns those that must wait on.
+        take: Gives jobs the values that they take from others, and returns the jobs that must wait on.
     """
 
     def __init__(self, take: TakeValues = take_values) -> None:
@@ -91,7 +91,7 @@ def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str 
     """
     Say that jobs or batches that wait for others go on all the same; the duty lets them go at its next turn.
 
-    A batch that still tries its first jobs goes on with the others as well.
+    A batch whose guard still judges its first jobs goes on with its other jobs.
 
     Scheduled times, pauses and budgets count as before. A job whose batch waits goes on with its batch.
 
@@ -124,7 +124,7 @@ def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str 
 
 
 def _portions(due: Sequence[Verdict]) -> Iterator[Sequence[Verdict]]:
-    """A batch by itself; jobs of one verdict and project together, those that take values in small portions."""
+    """Yield each batch alone, and jobs of one verdict and project together: in small portions if they take values."""
     yield from ([one] for one in due if one.of_batch)
     jobs = [one for one in due if not one.of_batch]
     going = [one.owner_id for one in jobs if one.verdict in WAITED]
@@ -157,7 +157,7 @@ def _next_of_batch(batch_id: UUID, after: UUID) -> list[UUID]:
 
 
 def _settle(portion: Sequence[Verdict], ids: Sequence[UUID], *, take: TakeValues) -> set[UUID]:
-    """Settle owners' waiting; returns the owners that must wait on after all."""
+    """Settle the waits of owners; return the owners that must wait on after all."""
     # A second process waits here, and then finds nothing left to do.
     locked = Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).order_by("owner_id", "on_id")
     waiting = set(locked.select_for_update().values_list("owner_id", flat=True))

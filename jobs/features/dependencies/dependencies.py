@@ -21,7 +21,7 @@ class Waits(NamedTuple):
 
 
 class UnknownDependency(QueueOpsError):
-    """A job is to wait for one that the project does not have."""
+    """A job is to wait for a job or batch that the project does not have."""
 
     code = "unknown_dependency"
     status = 422
@@ -33,7 +33,7 @@ class Named:
     def __init__(self, project_id: str, *, only_user: UUID | None = None) -> None:
         """
         Args:
-            only_user: The end user who submits, and may name only their own.
+            only_user: The end user who submits, and may name only their own jobs and batches.
         """
         self.project_id = project_id
         self._rows = {"project_id": project_id} | ({"user_id": only_user} if only_user else {})
@@ -55,13 +55,14 @@ class Named:
             self._is_batch |= dict.fromkeys(self._of_keys.values(), False)
 
     def expect(self, key: str) -> None:
-        """Let later lines wait for the job that a line of the same batch makes."""
+        """Let later lines of a batch wait for the job that its line with this key makes."""
         self._coming.add(key)
 
     def check(self, after: Sequence[UUID | str]) -> None:
         """
         Raises:
-            UnknownDependency: It does not exist, or is another project's or user's: the answer does not say which.
+            UnknownDependency: A named job or batch does not exist, or is another project's or user's; the error does
+                not say which.
         """
         known = (self._is_batch, self._of_keys, self._coming)
         if unknown := [one for one in after if not any(one in names for names in known)]:
@@ -83,7 +84,7 @@ class Named:
         return Waits(tuple(dict.fromkeys(map(self.id_of, after))), on_failure)
 
     def store(self, owners: Mapping[UUID, Waits], *, of_batch: bool = False) -> None:
-        """Store the dependencies of jobs or of a batch, in the transaction that stores these."""
+        """Store the dependencies of jobs or of a batch, in the transaction that stores the owners."""
         Dependency.objects.bulk_create(
             [
                 Dependency(

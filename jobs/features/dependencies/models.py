@@ -22,7 +22,7 @@ class Dependency(models.Model):
     One job or batch that another one waits for. The waiting one is held, and the row is deleted when the wait is over.
 
     No counter says when the wait is over: each look reads the rows of the jobs waited for. The jobs of a waiting batch
-    have no rows of their own.
+    have no such rows of their own.
     """
 
     pk = models.CompositePrimaryKey("owner_id", "on_id")

@@ -68,7 +68,7 @@ class Take(NamedTuple):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The object in the payload."""
+        """The placeholder that stands in the payload."""
         return {FROM: {"job": self.job, "path": self.path}}
 
 
@@ -104,8 +104,8 @@ def validate_with_stand_ins(handler: Handler, payload: Any, takes: Sequence[Take
     Validate a payload, as far as that can be done before its values are known.
 
     Returns:
-        The payload by the handler's schema, with a fitting stand-in for each value. Limits count this payload until the
-        values are known.
+        The payload as the handler's schema reads it, with a fitting stand-in for each value. Limits count this payload
+        until the values are known.
 
     Raises:
         InvalidJob
@@ -165,7 +165,7 @@ def note_takes(
     Store which values jobs take, in the transaction that has just inserted them. Without such jobs no statement runs.
 
     Args:
-        id_of: Gives the job of a name in `after`.
+        id_of: Returns the id of the job that a name in `after` stands for.
     """
     if jobs:
         run_sql(
@@ -188,7 +188,7 @@ def read_takes(told: Mapping[str, Any]) -> list[tuple[UUID, Take]]:
 
 def as_submitted(payload: Any, told: Mapping[str, Any] | None) -> Any:
     """Return a stored payload as its producer gave it: with `$from` where values were taken."""
-    if told is None or not isinstance(payload, dict):  # a stand-in, if a payload key is not set here
+    if told is None or not isinstance(payload, dict):  # a text stands in for the payload if its key is not set here
         return payload
     return with_values(payload, ((take.place, take.given) for _, take in read_takes(told)))
 
@@ -228,7 +228,7 @@ def _as_json(spec: JobSpec, takes: Sequence[Take], id_of: Callable[[UUID | str],
         job = str(id_of(name_in(take.job)))
         named = {} if take.job == job else {"as": take.job}
         values.append({"place": list(take.place), "job": job, "path": take.path, **named})
-    # The row does not say which of these its producer gave.
+    # The job's columns do not say whether its producer gave the cost and the model.
     return {"values": values, "cost": spec.cost, "model": spec.model}
 
 

@@ -36,7 +36,7 @@ from queueops.core.values.tags import field_tag
 from queueops.tenancy.models import CredentialRefusal, Project, ProjectMove
 from queueops.tenancy.secrets.encryption import SETTING_KNOWN_SECONDS, forget_encrypted
 
-SEALED_AT_ONCE = 200  # locked and in memory; a payload may have megabytes
+SEALED_AT_ONCE = 200  # rows locked and in memory at once; a payload may have megabytes
 FOLLOW_SECONDS = 2.0
 WRITERS_SECONDS = 600.0  # how long to wait for transactions that may follow the old setting
 HASHED_KEY = r"\|[0-9a-f]{64}(#.*)?$"  # as choose_lane.py writes it
@@ -45,7 +45,8 @@ UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
                                    || encode(sha256(convert_to(coalesce_key, 'UTF8')), 'hex')
  WHERE project_id = %s AND coalesce_key IS NOT NULL AND coalesce_key !~ %s"""
 BESIDE_TEXT = '"see payload_text"'  # stands in the older column of a payload that is kept as text
-QUOTED = TOLD | {"error_message", "message"}  # of a dead letter's attempts and timeline
+# The fields that may quote a payload, in an event or in a dead letter's attempts and timeline.
+QUOTED = TOLD | {"error_message", "message"}
 
 Change = Callable[[Any], Any]
 Results = dict[str, str | sealing.SealedAway]  # by old reference to a large result: the new one, or why there is none
@@ -56,9 +57,10 @@ class SealedColumns(NamedTuple):
     Columns of a table that hold sealed values.
 
     Attributes:
-        whole: JSON that is one token. written: likewise, kept as text. parts: JSON with tokens in it.
-        texts, contents: text and bytes, likewise.
-        rows: An SQL condition on the project's rows.
+        whole, written: JSON that is one token as a whole, in columns of type JSON and of type text.
+        parts, texts: JSON and text with tokens in it.
+        contents: Bytes that are one token as a whole.
+        rows: An SQL condition: which of a project's rows may have such values.
     """
 
     table: str
@@ -108,7 +110,7 @@ class Resealed:
     """
     Attributes:
         rows: By table, how many rows were changed; in a dry run, how many would be.
-        read: Rows looked at.
+        read: By table, how many rows were looked at.
         missing: By key that is not set here, how many rows need the key and therefore stay as they are.
         running: Jobs that run with a payload that was not sealed when they began.
     """
@@ -165,9 +167,9 @@ def encrypt_project(
 
 
 def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Return unknown keys that rows of the projects need, each with a table: the keys of one such row a table."""
+    """Return unknown keys that rows of the projects need, each with a table. Only one such row a table is read."""
     found: dict[str, str] = {}
-    # The pattern leaves out the known keys: a row may need several.
+    # The pattern matches unknown keys alone: a row may need known keys, too.
     unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
     for place in PLACES:
         columns = [f"own.{column}::text" for column in (*place.wholes, *place.parts, *place.texts)]
@@ -185,7 +187,7 @@ def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, s
 
 
 def keys_used(project_id: str) -> set[str]:
-    """The names of all keys that rows of a project need. Reads all rows up to once more than there are keys."""
+    """The names of all keys that rows of a project need. Reads all rows once for each key at most, and once more."""
     used: set[str] = set()
     while found := keys_needed([project_id], sorted(used)):
         used |= found.keys()

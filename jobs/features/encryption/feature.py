@@ -1,4 +1,4 @@
-"""Encryption: payloads and results that lie in the database before a project turns it on, or its key changes."""
+"""Encryption of payloads and results that were stored before their project turned it on, or before its key changed."""
 
 from jobs.feature import Feature
 

@@ -48,7 +48,7 @@ def erase_from_archive(
     store: Store, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
 ) -> dict[str, int]:
     """
-    Return how many rows of each sort were emptied, and how many events were left out. Reads every file of the project.
+    Erase the user from each file of the project; return by sort how many rows were emptied, or events removed.
 
     Raises:
         ArchiveError: A file is damaged, or a day has lost its manifest.

@@ -133,7 +133,7 @@ def erase_user(
 
     Args:
         store: The archive, where there is one.
-        cancel: Cancel jobs that have not ended first.
+        cancel: First cancel the jobs that have not ended.
 
     Raises:
         UserHasWork: Some jobs have not ended; nothing was erased.
@@ -145,7 +145,7 @@ def erase_user(
     _end_work(project_id, user_id, cancel=cancel, actor=actor)
     pseudonym = uuid.uuid4()
     done = {"stored answers": delete_answers(project_id, user_id)}
-    with on_archive_duty() if store else nullcontext() as duty:  # else a job could be archived after the search
+    with on_archive_duty() if store else nullcontext() as duty:  # otherwise a job could be archived after the search
         if store and duty:
             done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)
         unreached: list[str] = []
@@ -197,7 +197,7 @@ def _end_work(project_id: str, user_id: UUID, *, cancel: bool, actor: str) -> No
 
 
 def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, *, say: Say, unreached: list[str]) -> dict[str, int]:
-    """`unreached`: gets why objects of the result store could not be removed."""
+    """Erase the user's ended jobs. `unreached` gets the reasons why objects could not be removed."""
     done = {"jobs": 0, "events": 0, "dead letters": 0, "stored results": 0}
     ended = _jobs(project_id, user_id).filter(finished_at__isnull=False).order_by("pk")
     while ids := list(ended.values_list("pk", flat=True)[:ERASED_AT_ONCE]):
@@ -253,10 +253,12 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
     done = {}
     changed = _take_out_of_schedules(project_id, user_id)
-    # Count the user's budget holds of calls under way as spent, under the pseudonym; else they would stay for ever.
+    # Count what budgets hold for the user's running calls as spent; the spend gets the pseudonym below. Otherwise the
+    # project's budgets would hold that money for ever.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
-    found = list(_rows(project_id, user_id))  # reads files, which takes long: calls that hold budgets must not wait
+    # This reads files, which takes long: do it before budgets are locked, or calls that need the budgets would wait.
+    found = list(_rows(project_id, user_id))
     with transaction.atomic():
         _lock_budgets(project_id, user_id)
         for name, rows, change in found:
@@ -335,7 +337,7 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "schedules", _schedules(project_id, text), None
-    of_one = {"user_id": None, "hears_jobs": False}  # a webhook without a user would hear of everybody's jobs
+    of_one = {"user_id": None, "hears_jobs": False}  # otherwise the webhook, without a user, would get everybody's jobs
     yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}

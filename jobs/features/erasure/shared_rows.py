@@ -27,11 +27,14 @@ class RowsOfUser:
         self._is_shared = others.filter(known).exists()
 
     def naming(self, rows: QuerySet[Any], projects: Callable[[Any], Collection[str]]) -> QuerySet[Any]:
-        """Rows that name this project, or no other project of ours. A provider's own project does not count."""
+        """Rows that name this project, or name no other QueueOps project. A provider's project does not count."""
         return _chosen(rows, lambda row: self._is_ours(frozenset(projects(row))))
 
     def counting(self, rows: QuerySet[Any], keys: Callable[[Any], str]) -> QuerySet[Any]:
-        """As `naming`, by keys of limits. Rows without a project go with the last project that has the user."""
+        """
+        As `naming`, by the projects in keys of limits. Rows without a project are erased with the last project that has
+        the user.
+        """
 
         def counted(row: Any) -> bool:
             named = frozenset(re.findall(r"project:([^/'\"]+)", keys(row)))

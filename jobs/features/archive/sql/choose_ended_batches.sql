@@ -1,6 +1,6 @@
 -- Choose batches that ended before a time and have no job left, to be archived.
 --
--- params  before; most: bound of one statement
+-- params  before; most: the most batches to choose
 -- order   when they ended
 -- locks   none
 -- clock   none

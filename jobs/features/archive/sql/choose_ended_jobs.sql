@@ -1,6 +1,6 @@
 -- Choose jobs that ended before a time and that nothing needs any more, to be archived.
 --
--- params  before; most: bound of one statement
+-- params  before; most: the most jobs to choose
 -- order   when they ended
 -- locks   none
 -- clock   none

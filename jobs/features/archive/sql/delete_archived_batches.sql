@@ -1,6 +1,6 @@
--- Delete batches that are in the archive, with their counts and tags.
+-- Delete batches that are in the archive, with their counts, tags and pauses.
 --
--- params  ids: of ended batches; project: whose they are
+-- params  ids: of ended batches; project: the batches' project
 -- locks   the deleted rows, in id order
 -- clock   none
 -- returns the ids deleted. A batch stays while a job or a message about it remains

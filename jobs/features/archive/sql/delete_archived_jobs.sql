@@ -1,10 +1,10 @@
 -- Delete jobs that are in the archive, with their tags, resolved dead letters and webhook deliveries.
 --
--- params  ids: of ended jobs; project: whose they are
+-- params  ids: of ended jobs; project: the jobs' project
 -- locks   the deleted rows, in id order
 -- clock   none
--- returns the ids deleted. If something has come to need a job since it was archived, the job stays; it is archived
---         again
+-- returns the ids deleted. If something has come to need a job since it was archived, the job stays and is archived
+--         again later
 WITH candidate AS MATERIALIZED (
     SELECT job.id
       FROM jobs_job AS job

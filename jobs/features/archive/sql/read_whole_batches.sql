@@ -1,6 +1,6 @@
--- Read everything about batches that the archive keeps.
+-- Read all that the archive keeps of each batch.
 --
--- params  ids; project: whose they are
+-- params  ids; project: the batches' project
 -- order   by id
 -- locks   none
 -- clock   none

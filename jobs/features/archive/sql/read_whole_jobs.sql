@@ -1,6 +1,6 @@
--- Read everything about jobs that the archive keeps.
+-- Read all that the archive keeps of each job.
 --
--- params  ids; project: whose they are
+-- params  ids; project: the jobs' project
 -- order   by id
 -- locks   none
 -- clock   none

@@ -1,11 +1,11 @@
 -- Choose and lock jobs of one group for a batch of their provider, the nearest deadlines first.
 --
--- A job with more than twice the time of the most urgent job waits for a later batch. If this batch takes too long,
--- all of its jobs go live together.
+-- A job that has more than twice as much time left as the most urgent job waits for a later batch. If a batch takes
+-- too long, all of its jobs go live together, however much time some of them have.
 --
 -- params  project, kind, service, credential, model: the group;
---         most: jobs;
---         most_bytes: of their payloads together;
+--         most: the most jobs to choose;
+--         most_bytes: the most bytes that the payloads may have together;
 --         margin: seconds before its deadline at which a job goes live
 -- locks   the rows looked at, SKIP LOCKED: rows that another transaction cancels or promotes are skipped
 -- clock   now(): the transaction's start

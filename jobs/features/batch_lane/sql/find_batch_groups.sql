@@ -1,11 +1,11 @@
 -- Find the jobs that wait for a batch of a provider, by project, kind, service, credential and model.
 --
--- params  most: jobs counted of a group;
+-- params  most: the most jobs to count in a group;
 --         margin: seconds before its deadline at which a job goes live
 -- locks   none
 -- clock   now(): the transaction's start
 -- returns one row a group that has a job to collect: its five names, and how many jobs (at most `most`). Then the
---         seconds since the last move of the job that moved longest ago
+--         seconds for which the longest waiting of these jobs has not moved
 WITH RECURSIVE first AS (
     (SELECT project_id, kind, service, credential, model FROM jobs_job AS job
       WHERE {{waits_for_batch}}

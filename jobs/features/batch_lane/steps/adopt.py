@@ -61,7 +61,7 @@ def known_ids(batch: ProviderBatch) -> frozenset[str]:
 
 
 def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
-    """Return our other rows without a provider's id that may own a provider's batch with so many lines."""
+    """Return our other rows that lack a provider's id and may own a provider's batch with this number of lines."""
     asked = ProviderBatch.objects.filter(provider=batch.provider, provider_id="", creations__gt=0).exclude(pk=batch.pk)
     waiting = Count("all_lines", filter=Q(all_lines__state=ProviderBatchLine.State.WAITING))
     # The provider may still work on a batch whose jobs went live at the deadline.
@@ -74,8 +74,8 @@ def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
 @transaction.atomic
 def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
     """
-    Detach a batch that was matched by its count of lines, and whose results name another owner. If the owner still
-    waits for its batch, it adopts this one.
+    Detach a provider's batch from the row that it was matched to by its count of lines: its results name another owner.
+    If the owner's row still waits for a batch, it adopts this one.
     """
     ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
         state=State.CREATING,
@@ -93,7 +93,7 @@ def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
 
 
 class Stray(StrEnum):
-    """The fate of a batch at a provider that has no row here."""
+    """The fate of a provider's batch that has no row here."""
 
     TAKEN_IN = "goes on here"
     KNOWN = "a row here looks for it"
@@ -104,14 +104,14 @@ class Stray(StrEnum):
 @transaction.atomic
 def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: str, provider: str) -> Stray:
     """
-    Make the row of a provider's batch that was made after the restored moment.
+    Make a row for a provider's batch that was made after the restored moment.
 
     The batch's jobs that wait here are in progress from now on.
 
     Jobs that were submitted after the restored moment are not here: their results stay at the provider.
 
     Args:
-        jobs: Ids of the jobs by line.
+        jobs: The id of each line's job, by the line's number.
     """
     rows = Job.objects.filter(pk__in=jobs.values(), kind=kind).defer("payload", "result")
     here = {job.pk: job for job in rows.select_for_update(of=("self",)).order_by("pk")}

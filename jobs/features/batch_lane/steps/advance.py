@@ -36,14 +36,15 @@ from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back
 
 logger = logging.getLogger(__name__)
 
-BEGIN_CALL_SECONDS = 10.0  # the longest time from the note of a create call in its row to the call itself
+BEGIN_CALL_SECONDS = 10.0  # the longest time from noting a create call in the batch's row to making the call
 LOOK_SHARE = 0.1  # the next look comes after this share of the batch's age
 MAX_FAULT_LENGTH = 2000
-# Misses in a row, over so many seconds: a batch that was just made or has just ended may not be shown at once.
+# A batch or its results are gone after so many misses in a row, over so many seconds. Fewer prove nothing: a provider
+# may not show a new batch, or new results, at once.
 GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
-MAX_UPLOADS = 1_000  # `uploads` and `missing` are counted up to here
+MAX_UPLOADS = 1_000  # `uploads` and `missing` are not counted beyond this
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
 NO_BATCHES_HERE = re.compile(
@@ -104,7 +105,7 @@ class Step:
             return
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
             # After a restore, the provider may have a batch that holds these jobs and has no row here. Until the
-            # search for such batches is closed, no batch is made of them.
+            # search for such batches is closed, no batch is made of these jobs.
             hand_back_rest(batch, reason="its batch was not made before the restored moment")
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
             close_batch(batch, State.CANCELLED)
@@ -120,7 +121,7 @@ class Step:
 
     def _is_found(self, spoken: Spoken, access: Access) -> bool:
         """
-        Whether no batch is to be made, after a call without an answer: its batch was found, may exist, or is unwanted.
+        Whether the step ends here, after a create call without answer: its batch was found, may exist, or is unwanted.
         """
         batch, api = self.batch, spoken.api
         # Wait until the provider must list the batch that the last call may have made, even if an operator asks for an
@@ -173,7 +174,7 @@ class Step:
         self._create(spoken, access, intent)
 
     def _drop_files(self, spoken: Spoken, access: Access) -> None:
-        """Delete files whose lines are out of date: a job that has left the batch since would be paid for twice."""
+        """Delete files whose lines are out of date: otherwise a job that has left the batch would be paid for twice."""
         batch = self.batch
         try:
             self.calls.run(spoken.api.forget(self.calls.send, access, "", batch.files))
@@ -198,7 +199,7 @@ class Step:
             remote = self.calls.run(api.create(self.calls.send, access, intent, batch.files))
         except ProviderError as error:
             if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS:
-                # This call certainly made no batch. A counted call would make the next step look for its batch first.
+                # This call certainly made no batch. If it stayed counted, the next step would look for its batch.
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
@@ -208,7 +209,7 @@ class Step:
                 )
                 self._refuse(clean(str(error)), has_no_call=has_no_call)
                 return
-            # The call may have made a batch. The next step looks for it, when the provider must have listed it.
+            # The call may have made a batch. The next step looks for that batch once the provider must have listed it.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
             ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
                 error=clean(str(error)),
@@ -221,7 +222,7 @@ class Step:
             self._cancel_second(remote, spoken, access)
 
     def _cancel_second(self, remote: Remote, spoken: Spoken, access: Access) -> None:
-        """Cancel a batch at the provider that the row does not name: it would be paid for, and never read."""
+        """Cancel a provider's batch that the row does not name: otherwise it would be paid for and never read."""
         batch = self.batch
         kept = ProviderBatch.objects.filter(pk=batch.pk).values_list("provider_id", flat=True).first()
         if kept == remote.id:
@@ -230,13 +231,14 @@ class Step:
         try:
             self._cancel(remote.id, spoken, access)
         except ProviderError as error:
-            logger.error("provider batch %s: %s runs on and will be paid for: %s", batch.pk, remote.id, error)  # noqa: TRY400 - the provider's word says all
+            logger.error("provider batch %s: %s runs on and will be paid for: %s", batch.pk, remote.id, error)  # noqa: TRY400 - the provider's error says all
 
     def _cancel(self, remote_id: str, spoken: Spoken, access: Access) -> None:
         try:
             self.calls.run(spoken.api.cancel(self.calls.send, access, remote_id))
         except ProviderError as error:
-            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:  # the batch has just ended
+            # The provider answers with one of these if the batch has just ended.
+            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:
                 raise
 
     def _look(self, spoken: Spoken) -> None:
@@ -382,7 +384,7 @@ class Step:
         """
         Hand back the lines that have no answer. Return whether some of them may be billed all the same.
 
-        Lines that the provider says it did not carry out are free. Its counts tell whether it did any other line.
+        Lines that the provider says it did not carry out are free. The counts tell whether it did any other line.
 
         Raises:
             ProviderError: The provider counts more done lines than it shows; the missing results may still come.

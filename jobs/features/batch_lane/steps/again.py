@@ -16,17 +16,18 @@ from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
 from jobs.services.finish.outcomes import Failed, GivenBack
 from queueops.core.clock import database_now
 
-# Lines of a job that its provider may leave undone. The next such line costs an attempt, so that the job ends one day.
+# The provider may leave this many lines of a job undone for free. The next such line costs an attempt, so that the job
+# ends some day.
 MAX_FREE_LINES = 3
 
 
 def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUID, float]:
-    """How long each job waits: until it must go live, if its deadline leaves time for another batch; otherwise 0."""
+    """The seconds each job waits: until it must go live, if its deadline leaves time for another batch; otherwise 0."""
     now, margin = database_now(), settings.QUEUEOPS.batch_margin_seconds
     pace = BatchPace.objects.filter(pk=batch.service).values_list("p95_seconds", flat=True).first()
     needed = pace or settings.QUEUEOPS.batch_window_seconds
     deadlines = dict(Job.objects.filter(pk__in=job_ids).values_list("pk", "complete_by"))
-    # The batch's deadline is that of its most urgent job.
+    # The batch has only the deadline of its most urgent job: use it for a job that has no row any more.
     left = {job: (deadlines.get(job) or batch.complete_by).timestamp() - now - margin for job in job_ids}
     return {job: seconds if seconds > needed else 0.0 for job, seconds in left.items()}
 
@@ -39,10 +40,10 @@ def went_unanswered(job_ids: Collection[UUID]) -> frozenset[UUID]:
 
 def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[UUID, GivenBack]:
     """
-    Return, by job, which failures go again without an attempt: the provider was out, or took no more at that moment.
+    Return, by job, new outcomes for failed lines whose jobs go again without an attempt: the provider was out or busy.
 
-    Such a line is not billed. The result lacks failures that go on by a fallback or must not be repeated, and jobs that
-    had MAX_FREE_LINES such lines already.
+    Such a line is not billed. The result lacks jobs that go on by a fallback, must not be repeated, or have already had
+    MAX_FREE_LINES such lines.
     """
     found = {o.job.id: o for o in failed if _is_providers_fault(o)}
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in found.values() if NAMED in o.job.payload])

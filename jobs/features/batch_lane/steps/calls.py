@@ -1,4 +1,4 @@
-"""Calls to batch APIs: an event loop of their own makes them, and the calling thread may wait for it."""
+"""Calls to batch APIs, made on an event loop of their own; the calling thread may wait for their answers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ITEMS_AHEAD = 500
 QUEUE_LOOK_SECONDS = 0.2
 ROOM_LOOK_SECONDS = 0.05
 CLOSE_SECONDS = 3.0
-UPLOADED_A_SECOND = 200_000  # bytes, at least: extends the time limit of a call by the size of its body
-SPEED_SECONDS = 60.0  # of waiting for results, in which at least MIN_BYTES must come
+UPLOADED_A_SECOND = 200_000  # bytes, by the slowest upload: a call's time limit grows with the size of its body
+SPEED_SECONDS = 60.0  # of waiting for results: at least MIN_BYTES must come in this time
 MIN_BYTES = 60_000
 
-# Waits until the reader has at most ITEMS_AHEAD items of this context's call to take. None: the call has no reader.
+# Waits until at most ITEMS_AHEAD items of this context's call are left for its reader. None: the call has no reader.
 _room: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("_room", default=None)
 
 

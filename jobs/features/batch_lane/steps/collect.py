@@ -38,7 +38,7 @@ NO_ROOM_SECONDS = 60.0  # how long a full queue at the provider, or a full limit
 
 
 class Group(NamedTuple):
-    """Jobs that may be in one batch. `seconds`: since the last move of the job that has waited longest."""
+    """Jobs that may be in one batch. `seconds`: how long the longest waiting job has not moved."""
 
     project_id: str
     kind: str
@@ -69,7 +69,7 @@ class Spoken:
 
 
 def find_spoken(kind: str, provider: str) -> Spoken | None:
-    """Find a kind's batch form and this API. None: no handler of this process has both; another worker's may."""
+    """Find a kind's batch form and the provider's API in it. None: no handler here has both; another worker's may."""
     try:
         form = find_handler(kind).batch
     except UnknownKind:
@@ -91,7 +91,8 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
     for group in run_sql_as(Group, "jobs", "find_batch_groups", parameters):
         if group.kind not in kinds or (group.jobs < own.batch_most_jobs and group.seconds < own.batch_collect_seconds):
             continue
-        if (group.kind, group.service, group.credential) in searched:  # a batch without a row here may have its jobs
+        # A provider's batch that has no row here may have the group's jobs.
+        if (group.kind, group.service, group.credential) in searched:
             continue
         if _put_off.get(group[:5], 0.0) > time.monotonic():
             continue
@@ -108,7 +109,7 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
 
 
 def open_searches() -> QuerySet[BatchSearch]:
-    """The lists of providers that must be looked through before a new batch is made there."""
+    """Return the searches that are not closed yet: no new batch is made of the jobs that they concern."""
     return BatchSearch.objects.filter(closed_at=None)
 
 

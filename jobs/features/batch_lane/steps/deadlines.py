@@ -17,7 +17,7 @@ from .settle import close_batch, hand_back_rest
 
 logger = logging.getLogger(__name__)
 
-# Share of the margin that is left before the deadline when lines go live that the provider has not given up.
+# When lines that the provider has not given up go live, this share of the margin is left before the deadline.
 LAST_CALL_SHARE = 0.25
 GIVEN_UP_SECONDS = 86_400.0  # after late lines went live, a batch that nobody could ask about is closed
 State = ProviderBatch.State
@@ -25,7 +25,7 @@ State = ProviderBatch.State
 
 def hand_back_late(*, since: float) -> None:
     """
-    Hand back lines of any kind that the provider has not given up in time: the deadline counts more than the price.
+    Hand back lines, of every job kind, that a provider has not given up in time: deadlines count more than the price.
 
     Args:
         since: When this process began to look at due batches, by the database's clock.
@@ -46,7 +46,7 @@ def hand_back_late(*, since: float) -> None:
 def _hand_back(batch: ProviderBatch, since: float) -> None:
     now = database_now()
     # A batch that has ended at the provider is paid for and only has to be downloaded: wait the whole margin for it.
-    # Results that the provider does not show may never come.
+    # Do not wait so long for results that the provider does not show: they may never come.
     share = 0.0 if batch.state == State.COLLECTING and not batch.missing else LAST_CALL_SHARE
     late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
     if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
@@ -64,10 +64,10 @@ def _hand_back(batch: ProviderBatch, since: float) -> None:
 
 def _had_its_chance(batch: ProviderBatch, *, now: float, late: float, since: float) -> bool:
     """
-    Whether the provider was asked about the batch since the batch is late, or could not be asked.
+    Whether the provider was asked about the batch after it became late, or could not be asked.
 
-    A batch that ended while nobody looked is read first: it has been paid for. If a due step makes no progress for
-    longer than a call may take, do not wait for it.
+    A batch that ended while nobody looked is read before its lines go live: it has been paid for. If a due step makes
+    no progress for longer than a call may take, do not wait for it.
     """
     if batch.faults or (batch.looked_at is not None and batch.looked_at.timestamp() > now - late):
         return True
@@ -76,6 +76,6 @@ def _had_its_chance(batch: ProviderBatch, *, now: float, late: float, since: flo
 
 
 def longest_call(batch: ProviderBatch) -> float:
-    """The seconds that the longest call about a batch may take: some APIs get all lines in the call that makes it."""
+    """The seconds that the longest call about a batch may take: some APIs get all lines as a batch is made."""
     is_sent = batch.state == State.CREATING
     return call_seconds(batch.size_bytes + LINE_BYTES * batch.lines if is_sent else 0)

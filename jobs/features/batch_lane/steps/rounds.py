@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 
 FIRST_FAULT_SECONDS = 2.0
 LAST_FAULT_DOUBLING = 8
-COLLECT_SHARE = 0.05  # the largest share of the time for looks that collect nothing
+COLLECT_SHARE = 0.05  # looks that collect nothing take at most this share of the time
 STEPS_AT_ONCE = 8  # steps side by side, each with a connection to the database
-PLACES_OF_FAULTY = 4  # at most, for credentials whose last call failed; the other steps stay free for the rest
+PLACES_OF_FAULTY = 4  # of STEPS_AT_ONCE, at most, for credentials whose last call failed; the others stay free
 LATE = ""  # in place of a kind: the duty to hand back late lines of every kind
 DUTY = "batch lane"
 MAX_DUTY_LENGTH = 40
@@ -123,7 +123,7 @@ class Rounds:
         if began < self._collect_at:
             return
         if not collect_waiting(kinds):
-            # Each look reads all jobs that cannot be collected yet, however many they are.
+            # Each look reads all jobs that cannot be collected yet: the longer it takes, the later the next look comes.
             self._collect_at = time.monotonic() + (time.monotonic() - began) / COLLECT_SHARE
 
     def _begin_steps(self, kinds: Collection[str]) -> None:
@@ -150,7 +150,7 @@ class Rounds:
                 ).start()
 
     def _take_steps(self, rows: Sequence[Due], done: Future[None]) -> None:
-        """Take one step for each row, in a thread of its own. The place is free once its connection is closed."""
+        """Take one step for each row, in a thread of its own. The queue's place is free once its connection closes."""
         failure: BaseException | None = None
         try:
             for row in rows:

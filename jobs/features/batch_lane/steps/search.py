@@ -93,7 +93,7 @@ class Search:
         return find_spoken(row.kind, provider), provider
 
     def _unknown(self, api: BatchApi, access: Access, provider: str) -> list[Remote]:
-        """Batches from before the epoch that have no row and were not judged before."""
+        """Batches from before the restored database's epoch that have no row and were not judged before."""
         row = self.row
         listed = self.calls.run(_listed(api, self.calls.send, access, since=row.made_before - SEARCHED_BACK))
         found = [
@@ -130,7 +130,7 @@ class Search:
         return found
 
     def _names_of_lines(self, remote: Remote, api: BatchApi, access: Access) -> list[str] | None:
-        """As `custom_ids`; empty if the batch's results were deleted: only the outcome log may have them then."""
+        """Return what `custom_ids` does; empty if the results were deleted: only the outcome log may have them then."""
         try:
             return self.calls.run(custom_ids(api, self.calls.send, access, remote))
         except ProviderError as error:

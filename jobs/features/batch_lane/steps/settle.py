@@ -63,7 +63,7 @@ class OutcomeNotes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A locked line. `is_owned`: the batch's claim of its job still holds."""
+    """A locked line. `is_owned`: the batch's claim of its job is still valid."""
 
     number: int
     state: str
@@ -113,7 +113,7 @@ def settle_answers(
     provider says it did not carry out is left for `hand_back_rest`. A line that was settled before changes nothing. If
     a line's job was cancelled or went live meanwhile, its answer is dropped and its usage is still counted.
 
-    Large results are written to the result store, however slow, before any line is locked. Not to be called inside a
+    Large results are written to the result store, however slow, while no line is locked. Not to be called inside a
     transaction.
 
     Args:
@@ -155,12 +155,12 @@ def hand_back_rest(
 
     Args:
         live: Lines whose jobs go live at once; None: all. The others wait for the next batch, if there is time for one.
-        unanswered: The provider should have answered the lines: a job whose second line goes unanswered goes live.
-        billed: The lines may have been carried out: their possible cost is booked as unknown.
-        only: These lines; None: all.
+        unanswered: The provider should have answered the lines. A job goes live if its second line goes unanswered.
+        billed: The lines may have been carried out, so their possible cost is booked as unknown.
+        only: The numbers of the lines to hand back; None: all.
 
     Returns:
-        How many lines.
+        How many lines were handed back.
     """
     count = 0
     for numbers in _slices(batch, State.WAITING, only):
@@ -210,13 +210,13 @@ def hand_back_lines(
 
 def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Collection[int] | None = None) -> int:
     """
-    Settle the unknown costs of lines without an answer: as they were booked, or as not carried out.
+    Settle the unknown costs of lines without an answer: at the booked cost if billed, otherwise at nothing.
 
     Args:
-        only: These lines; None: all.
+        only: The numbers of the lines to settle; None: all.
 
     Returns:
-        How many lines.
+        How many lines were settled.
     """
     count = 0
     for numbers in _slices(batch, State.UNANSWERED, only):
@@ -241,7 +241,7 @@ def _slices(batch: ProviderBatch, state: State, only: Collection[int] | None) ->
 
 @transaction.atomic
 def drop_lines(batch: ProviderBatch, numbers: Sequence[int]) -> None:
-    """Mark lines as dropped that were not sent because nobody wants their jobs any more."""
+    """Mark lines as dropped: they were not sent, because nobody wants their jobs any more."""
     _mark(batch, dict.fromkeys(numbers, State.DROPPED))
 
 
@@ -250,7 +250,7 @@ def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
     rows: list[dict[str, Any]] = run_sql_as(
         dict, "jobs", "read_batch_lines", {"batch": batch_id, "numbers": list(numbers)}
     )
-    # No time of the retry window is used while a job is in a batch: a batch takes longer than any window.
+    # Time in a batch does not count in a job's retry window: a batch may take longer than any window.
     held = held_by_budgets([(row["id"], row["token"]) for row in rows])
     return [
         Line(
@@ -320,7 +320,7 @@ def _settled(batch: ProviderBatch, given: Collection[int]) -> set[int]:
 
 
 def _record(outcomes: Sequence[Outcome]) -> None:
-    """Write outcomes; one that cannot be stored fails alone."""
+    """Write outcomes; an outcome that cannot be stored fails alone."""
     policies = retry_policies()
     try:
         with transaction.atomic():
@@ -337,7 +337,7 @@ def _record(outcomes: Sequence[Outcome]) -> None:
 def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tuple[str, ...]) -> Outcome:
     handler = find_handler(job.kind)
     if job.closed_by:
-        raise SealedAway(job.closed_by)  # the answer stays at the provider until its key is set here
+        raise SealedAway(job.closed_by)  # the answer stays at the provider until the payload's key is set here
     try:
         payload = handler.schema.validate_json(job.payload)
     except ValidationError as error:
@@ -345,7 +345,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
         return Failed(
             job, "", handler.retry, repeatable=False, failure=failure, duration_ms=None, cost=0, via=Way.BATCH.value
         )
-    # Neither outcome says anything about the service: batches are answered by other machines than live calls.
+    # No outcome names the service: other machines answer batches, so nothing follows for the service's live calls.
     used = UNTOLD
     try:
         if answer.status == HTTPStatus.OK:

@@ -1,4 +1,4 @@
-"""Books the cost of lines that a provider may have billed without an answer: the highest cost, until it is known."""
+"""Books the cost of lines that a provider may have billed without an answer: the most, until the cost is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratelimits.services.money.spend import MadeCall, Payer, write_ledger
 
 def book_unread(jobs: Sequence[ClaimedJob]) -> None:
     """
-    Book the most that these lines can have cost as unknown, in the caller's transaction that has locked the lines.
+    Book the most that these lines can have cost, as an unknown cost, in the caller's transaction that has locked them.
 
     A late answer or `settle_unread` corrects the amount.
     """
@@ -28,13 +28,13 @@ def book_unread(jobs: Sequence[ClaimedJob]) -> None:
 
 def settle_unread(calls: Sequence[tuple[UUID, int]], *, billed: bool) -> int:
     """
-    Settle unknown costs, in the caller's transaction: as they were booked, or as never carried out.
+    Settle unknown costs, in the caller's transaction: at the booked cost if billed, otherwise at nothing.
 
     Args:
         calls: The job and fencing token of each; a call whose cost is known is left alone.
 
     Returns:
-        How many were settled.
+        How many costs were settled.
     """
     tokens = dict(calls)
     rows = [

@@ -1,12 +1,13 @@
 -- Look at some of the jobs and batches that wait for others, and say whose waiting is over, and how.
 --
--- params  after: the last one that was looked at before; most: looked at in one statement
+-- params  after: the last owner that was looked at before; most: the most owners to look at
 -- order   by owner
 -- locks   none
 -- clock   none
--- returns one row an owner looked at: its id, its project, whether it is a batch, and the verdict (go, let_go: somebody
---         said so, cancel, wait, over: it has ended). Then one job or batch that it waited for and that did not succeed:
---         it failed, or was cancelled or deleted (null: none). Owners of projects that move, or have moved, wait
+-- returns one row an owner looked at: its id, its project, whether it is a batch, and the verdict. This is go, let_go
+--         (somebody said so), cancel, wait, or over (the owner has ended). Then one job or batch that the owner waited
+--         for and that failed, or was cancelled or deleted (null: none). Owners of projects that move, or have moved,
+--         wait
 WITH owner AS MATERIALIZED (
     SELECT DISTINCT owner_id FROM jobs_dependency
      WHERE owner_id > %(after)s::uuid
@@ -15,11 +16,11 @@ WITH owner AS MATERIALIZED (
 ), wait AS MATERIALIZED (
     SELECT * FROM jobs_dependency WHERE owner_id = ANY(ARRAY(SELECT owner_id FROM owner))
 ), known AS MATERIALIZED (
-    -- DISTINCT: thousands of owners may wait for the same batch, whose outcome is read once.
+    -- DISTINCT: thousands of owners may wait for the same batch, so read its outcome once.
     SELECT named.on_id, {{outcome_of named}} AS outcome FROM (SELECT DISTINCT on_id, on_batch FROM wait) AS named
 ), told AS MATERIALIZED (
     SELECT wait.*, known.outcome,
-           -- Two subqueries, each by its own index: one with OR would read all jobs for each owner.
+           -- Two subqueries, each by its own index: one subquery with OR would read all jobs for each owner.
            CASE WHEN of_batch
                 THEN (SELECT true FROM jobs_job AS own
                        WHERE own.batch_id = owner_id AND own.status IN {{unfinished}} ORDER BY own.status LIMIT 1)

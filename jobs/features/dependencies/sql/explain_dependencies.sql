@@ -1,8 +1,8 @@
--- Tell what a job or its batch waits for, and the outcome of each.
+-- List the jobs and batches that a job or its batch waits for, and their outcomes.
 --
 -- params  owners: the job, and its batch if it has one;
 --         most: rows
--- order   those that did not succeed, then those that have not ended
+-- order   jobs and batches that did not succeed first, then open ones
 -- locks   none
 -- clock   none
 -- returns the id waited for, whether it is a batch, what is done when it does not succeed, and its outcome: open, met

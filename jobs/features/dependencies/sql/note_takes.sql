@@ -1,6 +1,6 @@
--- Keep with waiting jobs what they take from the results of others.
+-- Store with waiting jobs which values they take from the results of other jobs.
 --
--- params  project: of the jobs; ids; takes: JSON, parallel
+-- params  project: of the jobs; ids; takes: JSON text for each id, in the same order
 -- locks   the rows, which the caller has just inserted
 -- clock   none
 -- returns the ids

@@ -1,4 +1,4 @@
--- Give a waiting job the payload that has the values it takes from others, with all that follows from it, and log it.
+-- Give a waiting job its payload with the values taken from other jobs, and what follows from the payload; log this.
 --
 -- params  id; project: of the job;
 --         payload: JSON text, kept as it is written;
@@ -6,7 +6,7 @@
 --         costs: JSON text
 -- locks   the row
 -- clock   now(): the transaction's start
--- returns the id; none where the job has begun or ended, or has its values
+-- returns the id; no row if the job has begun or ended, or has its values already
 WITH candidate AS MATERIALIZED (
     SELECT id, takes, {{pool_of job}} AS of_pool
       FROM (SELECT id, project_id, kind, takes, %(service)s::text AS service FROM jobs_job

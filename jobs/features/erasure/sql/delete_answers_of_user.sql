@@ -1,6 +1,6 @@
--- Delete the stored answers that name a user, or a job or batch of theirs, or one of those given.
+-- Delete the stored answers that name a user, one of the user's jobs or batches, or one of the given archived jobs.
 --
--- params  project, user; ids: of their jobs that are archived
+-- params  project, user; ids: of the user's archived jobs
 -- locks   the deleted rows
 -- clock   none
 -- returns the ids deleted

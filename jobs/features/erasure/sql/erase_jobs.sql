@@ -1,6 +1,6 @@
 -- Erase all that a user gave or got from jobs that have ended, and delete their log; the rows can still be counted.
 --
--- params  ids; project: whose they are; user: the pseudonym that the rows have from now on
+-- params  ids; project: the jobs' project; user: the pseudonym that the rows have from now on
 -- order   by id
 -- locks   the jobs and their dead letters
 -- clock   none
