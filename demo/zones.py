@@ -63,7 +63,7 @@ class NoTimeZones(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class ZoneFacts:
-    """A zone at one moment. `offset` as in `+05:45`; `next_change`: None: there is no change within LOOK_AHEAD."""
+    """A zone at one moment. `offset` as in `+05:45`; `next_change` is None without a change within LOOK_AHEAD."""
 
     name: str
     abbreviation: str

@@ -1,4 +1,4 @@
-"""Requests that wait for the end of a job or batch, which the log of events shows, or else a look at the database."""
+"""Requests that wait for the end of a job or batch. Events hint at the end, and a look at the database confirms it."""
 
 from __future__ import annotations
 
