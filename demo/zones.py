@@ -1,7 +1,7 @@
 """
 The demo's work: every time zone of Python's database, written row by row to the sandbox's sheet.
 
-Its data is on every machine, and it is submitted like any producer's batch.
+The data is on every machine, and the jobs are submitted like any producer's batch.
 """
 
 from __future__ import annotations

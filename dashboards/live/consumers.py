@@ -141,7 +141,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool, patiently: bool = False) -> None:
         """
         Find the viewer, and open the subject for them. If there is no viewer, the socket is closed; with `may_fail` it
-        stays open, to sign in by a message.
+        stays open, so that the client can sign in by a message.
         """
         try:
             opened = await in_thread(partial(self.look_up, find), patiently=patiently)
@@ -243,7 +243,7 @@ class BatchConsumer(JobConsumer):
 
 class MeConsumer(LiveConsumer):
     """
-    A project's work: the key's project, or the one that staff name; `?user=` narrows it to one user. A user with a
+    The work of the key's project, or of the project that staff name; `?user=` narrows it to one user. A user with a
     token gets their own work.
     """
 

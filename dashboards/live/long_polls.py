@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job or batch in it has not ended."""
+        """Whether the job or batch in this answer has not ended."""
         is_told = bool(self.messages) and self.messages[0]["status"] in (HTTPStatus.OK, HTTPStatus.ACCEPTED)
         return is_told and self.header(b"retry-after") is not None
 
@@ -117,7 +117,7 @@ class HeldAnswer:
 
 
 class LongPolls:
-    """Holds the answers of those who ask to wait; all other requests pass."""
+    """Holds the answers to requests that ask to wait; all other requests pass."""
 
     def __init__(self, application: Application, askers: Askers) -> None:
         self._application = application

@@ -36,13 +36,13 @@ BUSY_FOR_SECONDS = 2.0
 MIN_SECONDS = 0.005  # between two reads, however many notifications come
 RELAYED_AT_ONCE = 1_000
 MAX_BACKLOG = 100_000  # events behind after an outage; beyond it the watchers get the state instead
-LOOK_BACK = 50_000  # the first cursor is so many ids behind the newest: open transactions may still commit these
+LOOK_BACK = 50_000  # the first cursor is so many ids behind the newest: open transactions may still commit lower ids
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
 BEGIN_SECONDS = 5.0
 HANDED_OVER_SECONDS = 30.0
 
-# The timeout of statements is as long as a connection that was lost without a TCP close goes unnoticed.
+# The timeout of statements: as long as it takes to notice a connection that was lost without a TCP close.
 SESSION = b"""
 SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET statement_timeout = '10s'
 """

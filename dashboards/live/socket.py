@@ -221,9 +221,7 @@ class LiveSocket:
             self.close(CloseCode.TOO_SLOW, "Acknowledged too little for too long.")
         elif now - self._pinged_at >= PING_SECONDS:
             self._pinged_at = now
-            if (
-                self._pong_owed_since is None
-            ):  # keep the first ping's time: otherwise each later ping would put the close off
+            if self._pong_owed_since is None:  # otherwise each later ping would put the close off
                 self._pong_owed_since = now
             self._write(messages.PING)
 

@@ -107,7 +107,7 @@ def _flow() -> Iterator[Sample]:
         yield Histogram("handler_seconds", of, seconds, total.latencies, total.latency_ms / 1000)
         yield Histogram("pickup_seconds", of, seconds, total.delays, total.delay_ms / 1000)
     decisions = Tally[tuple[str, str, str, str]]()
-    for row in totals.decisions:  # each row is of one model: summed up over models
+    for row in totals.decisions:  # each row is of one model: sum up over all models
         decisions[row.decision, row.service, row.call_type, row.limit_name] += row.calls
     for labels, calls in decisions.items():
         yield Value("limiter_decisions", labels, calls)

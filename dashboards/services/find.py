@@ -63,7 +63,7 @@ class Found:
     """
     Attributes:
         hits: By sort, such as `Jobs`; at most MAX_OF_A_SORT of each.
-        looked_back_to: Back to this time, ids were compared with the typed ending; None: all were, or none had to be.
+        looked_back_to: How far back ids were compared with the typed ending; None: all were, or none had to be.
     """
 
     hits: dict[str, list[Hit]] = field(default_factory=dict)

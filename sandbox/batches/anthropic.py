@@ -141,7 +141,7 @@ async def results(request: web.Request) -> web.StreamResponse:
 
 
 def describe(batch: ReceivedBatch, request: web.Request) -> dict[str, Any]:
-    """Describe a batch. Its requests count as `processing` until all of it has ended."""
+    """Describe a batch. Its requests count as `processing` until the whole batch has ended."""
     names = ("succeeded", "errored", "canceled", "expired")
     counts = {name: batch.counts[name] if batch.has_ended() else 0 for name in names}
     ended_at = batch.entered.get(batch.phase) if batch.has_ended() else None

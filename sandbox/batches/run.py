@@ -48,7 +48,7 @@ class BatchDialect(Protocol):
         Answer one line.
 
         Raises:
-            ApiError: The request is one that the provider refuses.
+            ApiError: The provider refuses the request.
         """
 
     def error(self, status: int) -> ApiError:

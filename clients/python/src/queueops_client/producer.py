@@ -260,7 +260,7 @@ class QueueOps:
 
         Raises:
             NotFound: There is no such job.
-            ApiError: `result_missing`: the server's result store has lost it.
+            ApiError: The server's result store has lost the result (`result_missing`).
         """
         return self._run(self._calls.result(job))
 

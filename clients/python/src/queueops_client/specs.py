@@ -239,7 +239,7 @@ def encoded(job: AnyJob) -> bytes:
 
 def encoded_window(figures: Mapping[str, Any]) -> bytes:
     """
-    A maintenance window, or changes of one, as JSON; its times as `encoded` has them.
+    Return a maintenance window, or changes of one, as JSON; its times as `encoded` has them.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.
@@ -249,7 +249,7 @@ def encoded_window(figures: Mapping[str, Any]) -> bytes:
 
 def encoded_allowance(figures: Mapping[str, Any]) -> bytes:
     """
-    An allowance, or changes of one, as JSON.
+    Return an allowance, or changes of one, as JSON.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.
@@ -259,7 +259,7 @@ def encoded_allowance(figures: Mapping[str, Any]) -> bytes:
 
 def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
     """
-    A schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
+    Return a schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.
@@ -270,7 +270,7 @@ def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
 
 def encoded_webhook(figures: Mapping[str, Any]) -> bytes:
     """
-    A webhook, or changes of one, as JSON.
+    Return a webhook, or changes of one, as JSON.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.

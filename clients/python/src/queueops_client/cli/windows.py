@@ -31,7 +31,7 @@ def _days(_context: click.Context, _option: click.Parameter, given: str | None) 
 
 
 def figured(function: Command) -> Command:
-    """Add the options for when a window is open. A window is open once or weekly: a change removes the other times."""
+    """Add the options for when a window is open: once or weekly. A change to one removes the times of the other."""
 
     @click.option("--from", "begins_at", metavar="TIME", help="Once: from then; a time with its offset.")
     @click.option("--to", "ends_at", metavar="TIME", help="Once: until then.")
