@@ -10,7 +10,7 @@ from queueops.tenancy.secrets.credentials import seal
 
 def point_at(base: str, project: Project, *, name: str, secret: dict[str, Any], **fields: str) -> Credential:
     """
-    Give a project the credential of this name, with the address `base`; it is made unless it exists.
+    Give a project the credential of this name, with the address `base`; a missing credential is made.
 
     Args:
         fields: `service`, `quota_project` and `quota_user` of a credential that is made.

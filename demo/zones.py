@@ -1,7 +1,7 @@
 """
 The demo's work: every time zone of Python's database, written row by row to the sandbox's sheet.
 
-Its data is on every machine, and it is submitted like any producer's batch.
+The data is on every machine, and the jobs are submitted like any producer's batch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NoTimeZones(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class ZoneFacts:
-    """A zone at one moment. `offset` as in `+05:45`; `next_change`: None: there is no change within LOOK_AHEAD."""
+    """A zone at one moment. `offset` as in `+05:45`; `next_change` is None without a change within LOOK_AHEAD."""
 
     name: str
     abbreviation: str

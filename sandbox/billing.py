@@ -47,7 +47,7 @@ class Billing:
         is_readable: bool = True,
     ) -> None:
         """
-        Charge an answer to the prompt of this digest.
+        Bill an answer, and note that the prompt with this digest was paid for.
 
         An answer that the caller can never read is paid for, and may be asked for again.
         """

@@ -64,6 +64,6 @@ def help_link(description: str, url: str) -> dict[str, Any]:
 
 
 def compress(request: web.Request, response: web.StreamResponse) -> None:
-    """Google's APIs compress only for clients that say gzip twice, in Accept-Encoding and in User-Agent."""
+    """Compress only for clients that say gzip twice, in Accept-Encoding and in User-Agent, as Google's APIs do."""
     if all("gzip" in request.headers.get(name, "") for name in ("Accept-Encoding", "User-Agent")):
         response.enable_compression(web.ContentCoding.gzip)

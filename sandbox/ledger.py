@@ -18,8 +18,8 @@ class ReceivedCall:
     One call as received.
 
     `accepted` is false when an outage, a quota or a drawn 429 turned the call away. It is false, too, when its caller
-    or model was refused before any quota, or its caller left before all of it had arrived. `status` is null until the
-    call is answered, and stays null if the connection was broken instead: `ended` tells the two apart. `cause`
+    or model was refused before any quota, or its caller left before the whole call had arrived. `status` is null until
+    the call is answered, and stays null if the connection was broken instead: `ended` tells the two apart. `cause`
     names the knob that decided the answer. `quota_kind` is read, write, generate or batch. `cached_tokens`
     are part of `prompt_tokens`. `violated` names the provider's quotas that had no room.
     """

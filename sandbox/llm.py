@@ -26,7 +26,7 @@ def count_tokens(text: str, *, factor: float = 1.0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CannedAnswer:
-    """One answer; the same prompt always gets the same one."""
+    """One answer; the same prompt always gets the same answer."""
 
     text: str
     prompt_tokens: int

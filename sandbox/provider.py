@@ -34,7 +34,7 @@ class CallTokens:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A call as the provider sees it before any work; `row` is what `row_errors` look at."""
+    """A call as the provider sees it before any work; `row` is compared with the patterns of `row_errors`."""
 
     is_write: bool
     row: str | None = None

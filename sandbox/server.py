@@ -158,7 +158,7 @@ async def _answer(
 
 
 async def _decide(request: web.Request, provider: Provider) -> Fate:
-    """Charge the call when all of it has arrived; the ledger has the same moment."""
+    """Charge the call at the moment when all of it has arrived; the ledger notes the same moment."""
     state, call = request.app[STATE], request[CALL]
     if key_of(request) in state.revoked_keys:
         call.accepted, call.cause = False, "revoked_key"

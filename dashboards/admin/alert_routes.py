@@ -144,8 +144,8 @@ def check_target(channel: str, target: str) -> None:
 
 def shown_of(channel: str, target: str) -> str:
     """
-    Return the visible part of a target, its host and last four characters: anybody who knows the whole target may post
-    to it.
+    Return the part of a target that screens show: its host and last four characters. Anybody who knew the whole target
+    could post to it.
     """
     host = "" if channel == Channel.PAGERDUTY else f"{urlsplit(target).netloc.rpartition('@')[2]}/"
     return f"{host}…{target[-SHOWN_CHARACTERS:]}"
@@ -185,7 +185,7 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
         return False  # messages under way name the route; switch it off instead
 
     def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        obj.go_on()  # a person has looked at it: a pause ends; another button sends failed messages again
+        obj.go_on()  # end a pause: a person has looked at the route; another button sends failed messages again
         super().save_model(request, obj, form, change)
 
     def audited(self, obj: AlertRoute) -> Mapping[str, Any]:

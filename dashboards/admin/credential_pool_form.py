@@ -29,7 +29,7 @@ class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
     def clean(self) -> None:
         super().clean()
         service = self.data.get("service") or self.instance.service
-        hosts = self.instance.hosts  # as typed: the pool's own form has been read already
+        hosts = self.instance.hosts  # as typed: Django has read the pool's own form before
         counted: dict[tuple[str, str], str] = {}
         for form in self.forms:
             given: dict[str, Any] = getattr(form, "cleaned_data", {})

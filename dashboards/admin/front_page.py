@@ -19,7 +19,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 MAX_PROJECTS_SHOWN = 50
-MAX_OF_USERS = 1_000  # alerts of allowances that are counted
+MAX_OF_USERS = 1_000  # open alerts about users' allowances are counted up to this number
 SIGNS = {"good": "check_circle", "held": "hourglass_top", "warn": "warning", "bad": "error"}
 CHANGES = {"ends": "Ends", "clears": "Clears", "asks": "A probe asks"}
 

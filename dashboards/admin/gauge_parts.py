@@ -17,7 +17,7 @@ from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
 
 WHOLE = 100.0
-COUNTERS_OF_A_LIST = 50  # counters of a limit that are read: those that changed last; the fullest of them is shown
+COUNTERS_OF_A_LIST = 50  # so many counters of a limit are read, the last changed first; the fullest is shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ratelimits.services.tuning.simulate import SimulatedOutcome, Simulation
 
 
 class Compared(NamedTuple):
-    """One line of the comparison; `tone` is a class for a proposed figure that is better or worse."""
+    """One line of the comparison; `tone` is the CSS class of a proposed figure that is better or worse."""
 
     what: str
     today: str

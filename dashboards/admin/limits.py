@@ -171,7 +171,7 @@ class LimitAdmin(ServiceFormAdmin):
         return WithStandings
 
     def has_delete_permission(self, request: HttpRequest, obj: Limit | None = None) -> bool:
-        return False  # only its verb deletes: it requires a reason, and locks the counters in order
+        return False  # only the action DELETE deletes limits: it requires a reason, and locks the counters in order
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

@@ -33,7 +33,7 @@ from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key, viewer_o
 logger = logging.getLogger(__name__)
 
 SIGN_IN_SECONDS = 5.0
-MAX_MESSAGES_PER_SECOND = 600  # of one client; above MESSAGE_WINDOW, for clients that acknowledge each message
+MAX_MESSAGES_PER_SECOND = 600  # of one client; more than MESSAGE_WINDOW, since clients may acknowledge each message
 RESUME_SECONDS = 1.0  # between two resumes of a socket
 
 Opener = Callable[[Viewer], LiveSubject]
@@ -56,7 +56,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def dispatch(self, message: Mapping[str, Any]) -> None:
-        # Channels' own closes old database connections in a thread before each message; that thread opens none here.
+        # The inherited method would close old database connections in a thread before each message. That thread opens
+        # no connections here.
         await getattr(self, message["type"].replace(".", "_"))(message)
 
     async def connect(self) -> None:
@@ -89,7 +90,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def parsed(self, text: str | None) -> dict[str, Any]:
         """
         Raises:
-            Refused: It is not JSON as the protocol defines it, it is too long, or messages come too fast.
+            Refused: The text is not JSON as the protocol defines it, or is too long, or messages come too fast.
         """
         second = time.monotonic() // 1
         self.heard = [second, self.heard[1] + 1 if self.heard[0] == second else 1]
@@ -140,7 +141,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool, patiently: bool = False) -> None:
         """
         Find the viewer, and open the subject for them. If there is no viewer, the socket is closed; with `may_fail` it
-        stays open, to sign in by a message.
+        stays open, so that the client can sign in by a message.
         """
         try:
             opened = await in_thread(partial(self.look_up, find), patiently=patiently)
@@ -242,7 +243,7 @@ class BatchConsumer(JobConsumer):
 
 class MeConsumer(LiveConsumer):
     """
-    A project's work: the key's project, or the one that staff name; `?user=` narrows it to one user. A user with a
+    The work of the key's project, or of the project that staff name; `?user=` narrows it to one user. A user with a
     token gets their own work.
     """
 
@@ -253,7 +254,7 @@ class MeConsumer(LiveConsumer):
 
         def open_narrowed(viewer: Viewer) -> LiveSubject:
             try:
-                user_id = None if user is None else UUID(user)  # an empty one would stand for everybody
+                user_id = None if user is None else UUID(user)  # refuses an empty user, which would stand for everybody
             except ValueError:
                 raise Refused(CloseCode.BAD_MESSAGE, "The user is not a UUID.") from None
             if not project and viewer.project_id is None:

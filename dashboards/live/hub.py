@@ -82,7 +82,7 @@ class Hub:
 
     @property
     def clients(self) -> int:
-        """Sockets that are open."""
+        """How many sockets are open."""
         return self._sockets.total() + len(self.strangers)
 
     async def join(self, socket: LiveSocket) -> None:
@@ -112,7 +112,7 @@ class Hub:
             raise
 
     async def follows(self) -> bool:
-        """Make the relay follow the log; False: the database did not let it within a few seconds."""
+        """Make the relay follow the log; False: the database did not make it possible within a few seconds."""
         self._start()
         self.relay.hurry()
         return await self.relay.has_begun()
@@ -165,7 +165,7 @@ class Hub:
             DatabaseError
         """
         async with watched.reading:
-            # A snapshot that is a moment old will do if many look at the same and it is sent every second anyway.
+            # If the data is sent every second anyway, a snapshot that was read less than a second ago will do.
             is_fresh = watched.subject.every_seconds <= STATS_SECONDS > time.monotonic() - watched.read_at
             if watched.newest is None or not is_fresh:
                 await self._read(watched)
@@ -173,8 +173,8 @@ class Hub:
         if newest is None:
             socket.close(CloseCode.NOT_FOUND, "It is not there any more.")
             return
-        # The cursor stays behind unfinished transactions: events after it may have been delivered before this socket
-        # came.
+        # The cursor stays behind unfinished transactions. Events after it that were delivered before this socket joined
+        # are read from the log.
         missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0].id))
         socket.release(Kind.SNAPSHOT, *newest, missed=missed or ())
 

@@ -1,9 +1,9 @@
 """
-`?wait=` of a job or batch: its answer is held here, without a thread, until it has ended or the time is over.
+Requests with `?wait=`: the answer about a job or batch is held here, without a thread, until its end or a timeout.
 
 Django answers first, as if nobody waited: it checks who may ask, and whether the job or batch has ended. An answer with
-Retry-After means that it has not. This answer is held, and Django is asked again at the end. A call by a door is held
-likewise: Django has made a job of it, and says where its answer will be and how long its caller waits.
+Retry-After says that it has not ended. This answer is held, and Django is asked again at the end. A call by a door is
+held likewise: Django makes a job of the call, and says where the result will be and how long the caller waits.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job or batch in it has not ended."""
+        """Whether the job or batch in this answer has not ended."""
         is_told = bool(self.messages) and self.messages[0]["status"] in (HTTPStatus.OK, HTTPStatus.ACCEPTED)
         return is_told and self.header(b"retry-after") is not None
 
@@ -94,7 +94,7 @@ class HeldAnswer:
     An answer that is held back, shared by all requests that would get the same one.
 
     Attributes:
-        waiter: Notes events of the job or batch, from before Django was asked on.
+        waiter: Notes events of the job or batch. It starts before Django is asked, so that no event is missed.
         asked: Django's first answer.
         follows: Whether the relay follows the log of events; otherwise nothing shows the end.
         count: How many requests wait.
@@ -117,7 +117,7 @@ class HeldAnswer:
 
 
 class LongPolls:
-    """Holds the answers of those who ask to wait; all other requests pass."""
+    """Holds the answers to requests that ask to wait; all other requests pass."""
 
     def __init__(self, application: Application, askers: Askers) -> None:
         self._application = application
@@ -138,7 +138,7 @@ class LongPolls:
             await send(message)
 
     async def _called(self, scope: Scope, receive: Receive) -> Answer:
-        """Return the answer to a call by a door; if its time is over first, the answer that says where it will be."""
+        """Return the result of a call by a door; if the time is over first, the answer that says where it will be."""
         answer = Answer()
         await self._application(scope, receive, answer.keep)
         place, seconds = (answer.header(name) if answer.goes_on else None for name in (b"location", b"x-queueops-wait"))
@@ -156,7 +156,8 @@ class LongPolls:
         until = asyncio.get_running_loop().time() + float(seconds)
         while asked is not None:
             found = await self._answered(asked, of_answer, receive)
-            # Without this header the look at the job was refused, not the call. The client must not repeat the call.
+            # Without this header, the answer refuses the look at the job and not the call. A client that got it would
+            # repeat the call.
             if found.header(b"x-queueops-job") is not None:
                 return found
             if asyncio.get_running_loop().time() > until or LEAVING.is_set():
@@ -192,7 +193,8 @@ class LongPolls:
 
     def _let_go(self, key: bytes, held: HeldAnswer) -> None:
         """
-        Drop an answer that nobody waits for. Calling it again is harmless. Before that, a new request can share it.
+        Drop an answer that nobody waits for. Until it is dropped, a new request can share it. Calling this again is
+        harmless.
         """
         if held.count == 0:
             the_hub().waiters.leave(held.waiter)

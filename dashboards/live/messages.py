@@ -23,7 +23,7 @@ MAX_DATA_BYTES = 8_000  # of an event's data; beyond it the data is left out and
 class Kind(StrEnum):
     SNAPSHOT = "snapshot"  # everything, as it is
     STATS = "stats"  # the same, sent while it changes, at most once a second
-    STATE = "state"  # the same, instead of the events that a slow socket was spared
+    STATE = "state"  # the same, in place of events that were dropped because the socket is slow
 
 
 class CloseCode(IntEnum):
@@ -47,7 +47,7 @@ PING = '{"type":"ping"}'
 
 
 def dumped(data: Mapping[str, Any]) -> str:
-    """JSON as the API writes it."""
+    """Return the data as JSON text, as the API writes it."""
     return json.dumps(data, cls=JSONEncoder, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -56,7 +56,7 @@ def whole(kind: Kind, cursor: Cursor, data: str) -> str:
     Return a message whose data replaces all that was known of the subject.
 
     Args:
-        data: From `dumped`.
+        data: The text that `dumped` returned.
     """
     at = timezone.now().isoformat().replace("+00:00", "Z")
     return f'{{"type":"{kind}",{_place(cursor)},"at":"{at}","data":{data}}}'
@@ -69,7 +69,7 @@ def error(refusal: CloseCode, detail: str) -> str:
 def event(cursor: Cursor, body: str, *, skipped: int = 0) -> str:
     """
     Args:
-        body: From `event_body`: the same for every socket.
+        body: The text that `event_body` returned, the same for every socket.
         skipped: How many events that the socket's filter lets through were left out since the last one sent.
     """
     left_out = f'"skipped":{skipped},' if skipped else ""

@@ -36,18 +36,18 @@ BUSY_FOR_SECONDS = 2.0
 MIN_SECONDS = 0.005  # between two reads, however many notifications come
 RELAYED_AT_ONCE = 1_000
 MAX_BACKLOG = 100_000  # events behind after an outage; beyond it the watchers get the state instead
-LOOK_BACK = 50_000  # ids before the newest that open transactions may still commit: the first cursor is so far back
+LOOK_BACK = 50_000  # the first cursor is so many ids behind the newest: open transactions may still commit lower ids
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
 BEGIN_SECONDS = 5.0
 HANDED_OVER_SECONDS = 30.0
 
-# No statement hangs longer than a connection that died without a farewell.
+# The timeout of statements: as long as it takes to notice a connection that was lost without a TCP close.
 SESSION = b"""
 SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET statement_timeout = '10s'
 """
 
-# Called on the event loop with the watched events of one read, and the cursor that holds before them.
+# Called on the event loop with the watched events of one read, and the cursor that was reached before that read.
 Deliver = Callable[[Sequence[Event], Cursor], None]
 
 NEWEST_EVENT = b"SELECT id, created_at FROM jobs_jobevent ORDER BY id DESC LIMIT 1"
@@ -118,9 +118,9 @@ class Relay:
 
     async def has_begun(self) -> bool:
         """
-        Wait until it follows the log; False when the database does not let it within a few seconds.
+        Wait until the relay follows the log; False: the database does not make it possible within a few seconds.
 
-        Events that become visible before it has begun are handed over to nobody.
+        Events that become visible before the relay has begun are handed over to nobody.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_SECONDS):
@@ -143,7 +143,7 @@ class Relay:
                     while True:
                         self._read(connection)
                         if not self._begun.is_set():
-                            self._call(self._begun.set)  # after a read, which knows a cursor
+                            self._call(self._begun.set)  # only after a read: before it there is no cursor
                         self._wait(connection)
             except _LoopEnded:
                 return
@@ -189,7 +189,7 @@ class Relay:
         return place.epoch != self._low.epoch or place.last_id < self._newest
 
     def _lacks_newest(self, connection: Connection) -> bool:
-        """Whether the newest id read now is another event's: the log was put back, and has reached that id again."""
+        """Whether another event has the newest id that was read: the log was put back, and reached that id again."""
         row = connection.execute(THAT_EVENT, [self._newest]).fetchone()
         return row is not None and self._newest_at is not None and row[0] != self._newest_at
 
@@ -224,7 +224,7 @@ class Relay:
         if not self._groups:
             [(snapshot, oldest, *_)] = self._rows(connection, after=self._low.id, until=None, most=0)
             if self._groups:
-                return  # a watcher who came meanwhile may have looked before that snapshot
+                return  # do not move on: a watcher who came meanwhile may have read the data before that snapshot
             self._note(*_newest(connection))
             self._move_on(snapshot, oldest)
             return

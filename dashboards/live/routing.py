@@ -21,5 +21,5 @@ websockets = URLRouter(
 
 
 def by_protocol(http: Any) -> Any:
-    """The web process's application: websockets live here, the rest is `http`'s."""
+    """Return the web process's application, which serves websockets here and leaves all other requests to `http`."""
     return ProtocolTypeRouter({"http": http, "websocket": websockets})

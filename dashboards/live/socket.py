@@ -1,4 +1,4 @@
-"""One socket's side of the stream: the messages that it is sent, and those that it is spared when it is slow."""
+"""One socket's side of the stream: the messages that it is sent, and the events that it misses when it is slow."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from .viewer import Viewer
 # bounded here.
 MESSAGE_WINDOW = 500  # messages
 WINDOW_BYTES = 1_000_000
-MAX_STATES = 10  # sent to a socket beyond its window before it acknowledges one
+MAX_STATES = 10  # sent to a socket beyond its window until it acknowledges a message
 PING_SECONDS = 20.0
 SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
 SLOW_SOCKET_SECONDS = 60.0  # a socket that stays behind for so long is closed
-MAX_OF_A_BEAT_SECONDS = 2.0  # counted against a client; beats come each second, and a longer gap is the process's fault
+# The most of a gap between two beats that counts against a client. Beats come each second, so a longer gap is the
+# process's fault.
+MAX_OF_A_BEAT_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -177,7 +179,7 @@ class LiveSocket:
             self._push(messages.whole(Kind.STATE, cursor, data), cursor)
 
     def hear(self) -> None:
-        """The client said something."""
+        """Note that a message came from the client."""
         self._heard_at = time.monotonic()
         self._pong_owed_since = None
 
@@ -186,8 +188,8 @@ class LiveSocket:
         Free the window up to the cursor; False: no message has had this cursor yet.
 
         Args:
-            epoch: Of the cursor. A cursor of an earlier epoch, on its way when the epoch changed, frees nothing. None:
-                the client did not say.
+            epoch: The cursor's epoch. A cursor of an earlier epoch, on its way when the epoch changed, frees nothing.
+                None: the client did not say.
         """
         if cursor > self._newest_cursor:
             return False
@@ -219,7 +221,7 @@ class LiveSocket:
             self.close(CloseCode.TOO_SLOW, "Acknowledged too little for too long.")
         elif now - self._pinged_at >= PING_SECONDS:
             self._pinged_at = now
-            if self._pong_owed_since is None:  # keep the first ping's time: each later one would put the close off
+            if self._pong_owed_since is None:  # otherwise each later ping would put the close off
                 self._pong_owed_since = now
             self._write(messages.PING)
 

@@ -28,7 +28,7 @@ class Strangers:
     def enter(self, address: str, put_out: PutOut) -> None:
         """
         Args:
-            put_out: Closes the socket. Called once if it must make room; `leave` is then not needed.
+            put_out: Closes the socket. Called once if the socket must make room; `leave` is then not needed.
         """
         own = self._by_address.setdefault(address, {})
         own[put_out] = None

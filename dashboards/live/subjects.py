@@ -85,7 +85,7 @@ class LiveSubject:
             return self.load(cursor)
 
     def missed(self, cursor: int) -> list[Event] | None:
-        """Return the events after a cursor, oldest first; None: too many, or it is too old. Call it in a thread."""
+        """Return the events after a cursor, oldest first; None: too many, or an old cursor. Call it in a thread."""
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0
         if cursor > newest or (newest - cursor > MAX_MISSED_IDS and not self.is_indexed):
             return None  # too old, or of another database

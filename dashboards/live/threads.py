@@ -26,7 +26,7 @@ async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> R
     after a restart of the database, every new socket would be refused until the last dead connection has been tried.
 
     Args:
-        patiently: In threads that may hang without keeping any other socket waiting.
+        patiently: Whether to use the threads that may hang without keeping any other socket waiting.
     """
 
     def carry_out() -> Result:
@@ -49,7 +49,7 @@ async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> R
 
 
 def _had_died() -> bool:
-    """Say whether the thread's connection is broken. If so, the pool's others are checked, and broken ones replaced."""
+    """Say whether the thread's connection is broken. If so, check the pool's connections, and replace broken ones."""
     if connection.connection is None or not connection.connection.closed:
         return False
     pool = getattr(connection, "pool", None)

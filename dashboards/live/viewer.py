@@ -35,7 +35,7 @@ class Viewer:
         is_staff: Staff who may view jobs. They see every project, unless `project_id` names one.
         project_id: The one project whose work is shown; None: all of them, for staff alone.
         user_id: Only this user's work within the project; None: everybody's.
-        name: For people: an account's name or a key's.
+        name: The name of the account or key, for people to read.
         identity: `user:<pk>`, `key:<pk>` or `token:<issuer>:<user>`.
         session_key: The key of the viewer's session; empty: the viewer showed a producer key or a token instead.
         expires_at: When the viewer's token expires, in seconds since 1970; None: no token.
@@ -56,7 +56,8 @@ class Viewer:
     @property
     def counted_with(self) -> str:
         """
-        Sockets with this name are counted together: a staff account's, or those of all a project's keys and tokens.
+        The name under which sockets are counted together: one staff account's sockets, or the sockets of all keys and
+        tokens of a project.
         """
         return self.identity if self.is_staff else f"project:{self.project_id}"
 
@@ -66,7 +67,7 @@ class Viewer:
 
     @property
     def issuer_id(self) -> int:
-        """The issuer of the token with which the viewer came."""
+        """The id of the issuer of the viewer's token."""
         return int(self.identity.removeprefix(TOKEN).partition(":")[0])
 
     def reading(self) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Requests that wait for the end of a job or batch, which the log of events shows, or else a look at the database."""
+"""Requests that wait for the end of a job or batch. Events hint at the end, and a look at the database confirms it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Waiters:
     def __init__(self) -> None:
         self.groups: dict[Group, set[Waiter]] = {}
         self._of: Counter[str] = Counter()
-        self._in_doubt: set[Group] = set()  # these may have ended
+        self._in_doubt: set[Group] = set()  # jobs and batches that may have ended
 
     def __len__(self) -> int:
         """How many requests are held."""

@@ -25,7 +25,7 @@ class Metric:
 
     @property
     def exported(self) -> str:
-        """The name in queries; those of a histogram also have the suffix _bucket, _sum or _count."""
+        """The name in queries; a histogram's series also have the suffix _bucket, _sum or _count."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 

@@ -34,7 +34,7 @@ registry.register(DatabaseCollector())
 
 
 def exposition() -> bytes:
-    """Return the page, as text format 0.0.4."""
+    """Return the page of all samples, in Prometheus' text format 0.0.4."""
     return generate_latest(registry)
 
 

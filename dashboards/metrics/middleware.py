@@ -77,8 +77,8 @@ class Monitoring:
 
 def may_read_metrics(request: HttpRequest) -> bool:
     """
-    Whether the request shows QUEUEOPS_METRICS_TOKEN. If none is set, whether it comes from this machine without a
-    proxy.
+    Whether the request shows QUEUEOPS_METRICS_TOKEN. If no token is set, whether the request comes from this machine
+    without a proxy.
     """
     expected = settings.QUEUEOPS.metrics_token
     if expected:

@@ -49,6 +49,9 @@ def _websockets() -> list[Sample]:
 
 
 def _age_of_what_lies_above(cursor: int) -> float:
-    """Return the age of the oldest event after the cursor: not handed over yet, or after an open transaction's ids."""
+    """
+    Return the age of the oldest event after the cursor. It was not handed over yet, or its id follows the ids of an
+    open transaction.
+    """
     oldest = JobEvent.objects.filter(pk__gt=cursor).order_by("pk").values_list("created_at", flat=True).first()
     return max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0

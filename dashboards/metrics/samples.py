@@ -38,7 +38,7 @@ MAX_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # between two reads of allowances, which sum up every user's current month
 TABLES_WITH_DEAD_ROWS = 5
-MAX_PROJECTS = 50  # whose oldest ready job is read: the projects with the most queued jobs
+MAX_PROJECTS = 50  # the oldest ready job is read for so many projects: those with the most queued jobs
 
 
 kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
@@ -58,7 +58,7 @@ class Histogram(NamedTuple):
 
     Attributes:
         bounds: Upper bounds of the bins, in the metric's unit.
-        counts: How many values are in each bin, not cumulated; the last is of those above the last bound.
+        counts: How many values are in each bin, not cumulated; the last bin has the values above the last bound.
         total: The sum of the measured values.
     """
 
@@ -73,9 +73,9 @@ Sample = Value | Histogram
 
 
 def read_samples() -> list[Sample]:
-    """Return everything that the database knows; process.py has what this process alone knows."""
+    """Return all samples that come from the database; process.py has the samples of this process alone."""
     return [
-        *_flow(),  # from the primary: Prometheus takes a counter that falls for a restarted one
+        *_flow(),  # not from a replica, which may lag: Prometheus takes a counter that falls for a restarted one
         *off_primary(lambda: [*_depths(), *_allowances(), *_pools()]),
         *_outages(),
         *_limits(),
@@ -107,7 +107,7 @@ def _flow() -> Iterator[Sample]:
         yield Histogram("handler_seconds", of, seconds, total.latencies, total.latency_ms / 1000)
         yield Histogram("pickup_seconds", of, seconds, total.delays, total.delay_ms / 1000)
     decisions = Tally[tuple[str, str, str, str]]()
-    for row in totals.decisions:  # each row is of one model: summed up over models
+    for row in totals.decisions:  # each row is of one model: sum up over all models
         decisions[row.decision, row.service, row.call_type, row.limit_name] += row.calls
     for labels, calls in decisions.items():
         yield Value("limiter_decisions", labels, calls)
@@ -201,7 +201,7 @@ def _objectives() -> Iterator[Sample]:
 
 def _executors() -> Iterator[Sample]:
     rows = list(Executor.objects.all())
-    # Zeros are exported, too: a rule about a missing sample never becomes true, and nobody would be paged.
+    # Export zeros, too: otherwise a rule would find no sample, never become true, and nobody would be paged.
     found = Tally((str(row.role), health_of(row)) for row in rows)
     for role in Executor.Role.values:
         for health in get_args(Health):

@@ -22,7 +22,7 @@ MAX_BATCHES_SHOWN = 16
 
 def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list[dict[str, Any]]:
     """
-    Return cards of open and of recently ended batches, the newest first, with two reads of each index.
+    Return cards of open and of recently ended batches, the newest first. Two reads by an index find the batches.
 
     Args:
         rows: The batches to choose from.

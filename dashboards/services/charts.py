@@ -16,7 +16,7 @@ SPAN_WORDS = {"15m": "15 min", "1h": "1 h", "24h": "24 h"}
 SPANS = {"15m": timedelta(minutes=15), "1h": timedelta(hours=1), "24h": timedelta(hours=24)}
 SPARK_SPAN = "15m"
 SPARK_POINTS = 45
-CHARTS_KEPT_SECONDS = 5.0  # samples are of ten seconds
+CHARTS_KEPT_SECONDS = 5.0  # each sample covers ten seconds
 
 Column = list[float | None]
 

@@ -33,7 +33,7 @@ PROJECTS_PROBED = 1000  # a search by idempotency key reads its index once for e
 NEWEST_BATCHES = 50_000  # the newest batches, whose names are searched
 ENDING_BYTES = 4  # the end of an id that lists show
 IDS_AT_ONCE = 100_000  # ids of one window; reading them from memory takes some 15 ms
-LOOK_SECONDS = 0.3  # after which no further window is begun
+LOOK_SECONDS = 0.3  # no further window is begun after this time
 
 SEARCHED = (
     "job and batch ids, in full or as lists show them",
@@ -63,7 +63,7 @@ class Found:
     """
     Attributes:
         hits: By sort, such as `Jobs`; at most MAX_OF_A_SORT of each.
-        looked_back_to: The time back to which ids were searched for their end; None: all were, or none had to be.
+        looked_back_to: How far back ids were compared with the typed ending; None: all were, or none had to be.
     """
 
     hits: dict[str, list[Hit]] = field(default_factory=dict)
@@ -214,8 +214,8 @@ def _ending(text: str) -> bytes | None:
 
 def _ids_by_ending(ending: bytes) -> tuple[list[UUID], datetime | None]:
     """
-    Return the newest jobs whose ids have this end, and back to when ids were searched; None: all were, or jobs were
-    found.
+    Return the newest jobs whose ids have this end, and the time back to which ids were searched. None: all ids were
+    searched, or jobs were found.
     """
     until, before = time.monotonic() + LOOK_SECONDS, None
     while True:

@@ -15,7 +15,7 @@ kept_objectives = CachedRead(standing_objectives, seconds=OBJECTIVES_KEPT_SECOND
 
 
 def objective_rows() -> list[dict[str, Any]]:
-    """Return the objectives with the least of their budget left first; at most MAX_OBJECTIVES_SHOWN."""
+    """Return the objectives, sorted by how little of their budget is left; at most MAX_OBJECTIVES_SHOWN."""
     standings = sorted(kept_objectives.get(), key=lambda one: 1 if one.budget_left is None else one.budget_left)
     return [_row(one) for one in standings[:MAX_OBJECTIVES_SHOWN]]
 

@@ -24,7 +24,7 @@ from .overview import Overview, address_of, read_overview
 from .tiles import tiles
 
 MAX_PAUSES_SHOWN = 6
-MAX_PROJECTS = 50  # whose oldest ready job is read: the projects with the most queued jobs
+MAX_PROJECTS = 50  # the oldest ready job is read for so many projects: those with the most queued jobs
 
 
 def ops_snapshot() -> dict[str, Any]:

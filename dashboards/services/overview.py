@@ -69,7 +69,7 @@ class Overview:
         limits: Gauges, as the dashboard shows them.
         people: Names of actors that are accounts, by the actor.
         findings: Findings about the queue's health, the gravest first; never empty.
-        ramp: None: every limit is open.
+        ramp: The ramp after a resume of everything; None: every limit is open.
     """
 
     everybody: Counts

@@ -32,7 +32,7 @@ NAMES_NOBODY = frozenset({QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING})
 class ProjectOverview:
     """
     Attributes:
-        counts: Its jobs by state.
+        counts: The project's jobs by state.
         findings: Findings about the project's jobs, the gravest first; never empty.
         paused: The pauses that cover jobs of the project.
         silent: The open breakers of the project.

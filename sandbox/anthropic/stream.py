@@ -18,8 +18,8 @@ def events(
     """
     Return the events of a message, as they go over the wire.
 
-    The last `message_delta` has all of the usage. A cut stream ends before it; an overloaded one
-    ends there with an `error` event, under the status 200 that was sent before.
+    The `message_delta` near the end has all of the usage. A cut stream ends after the text. An overloaded stream then
+    has an `error` event as its last one, under the status 200 that was sent before.
     """
     usage = message.get("usage")
     start = {**message, "content": [], "stop_reason": None, "stop_sequence": None}

@@ -48,7 +48,7 @@ async def send_pieces(
     request: web.Request, pieces: Iterable[bytes], results: Sequence[ResultFile], content_type: str
 ) -> web.StreamResponse:
     """
-    Send an answer with results, piece by piece; they are delivered once all of it was taken.
+    Send an answer with results, piece by piece; they count as delivered once the whole answer was taken.
 
     Raises:
         AnswerLost: The knobs cut the connection in the middle of the results.

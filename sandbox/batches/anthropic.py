@@ -99,7 +99,7 @@ async def read(request: web.Request) -> web.Response:
 
 
 async def list_batches(request: web.Request) -> web.Response:
-    """List the newest first; the list goes on behind the id `after_id`."""
+    """List batches, the newest first; with `after_id`, the batches that follow this id in the list."""
     _fail_sometimes(request)
     limit = request.query.get("limit", "20")
     if not (limit.isdecimal() and 1 <= int(limit) <= 1000):  # noqa: PLR2004
@@ -141,7 +141,7 @@ async def results(request: web.Request) -> web.StreamResponse:
 
 
 def describe(batch: ReceivedBatch, request: web.Request) -> dict[str, Any]:
-    """Describe a batch. Its requests count as `processing` until all of it has ended."""
+    """Describe a batch. Its requests count as `processing` until the whole batch has ended."""
     names = ("succeeded", "errored", "canceled", "expired")
     counts = {name: batch.counts[name] if batch.has_ended() else 0 for name in names}
     ended_at = batch.entered.get(batch.phase) if batch.has_ended() else None
@@ -161,7 +161,7 @@ def describe(batch: ReceivedBatch, request: web.Request) -> dict[str, Any]:
 
 
 class AnthropicLines:
-    """Each request is one of the Messages API; its faults are an error of this request alone."""
+    """Each line is a request of the Messages API; a fault in it is an error of this line alone."""
 
     keeps_half_done = True
     can_fail = False
@@ -194,7 +194,7 @@ class AnthropicLines:
         return json.dumps({"custom_id": line.custom_id, "result": result})
 
     def finish(self, batch: ReceivedBatch, state: State) -> None:
-        """Its results stay with the batch."""
+        """Do nothing: the results stay with the batch."""
 
 
 async def _lines(requests: list[Any]) -> list[ReceivedLine]:

@@ -118,7 +118,7 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 
 async def list_batches(request: web.Request) -> web.Response:
-    """List the newest first, without results."""
+    """List batches, the newest first, without results."""
     rate = request.app[STATE].gate.knobs.batches.status_error_rate
     answers.fail_sometimes(request, rate, google_error(503, errors.MESSAGES[503]))
     size = request.query.get("pageSize", "50")

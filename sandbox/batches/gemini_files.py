@@ -70,7 +70,7 @@ def stored_file(request: web.Request, file_id: str) -> StoredFile:
     Return a file of the caller's project.
 
     Raises:
-        ApiError: 403, as the service answers for one that does not exist.
+        ApiError: 403, as the service answers for a file that does not exist.
     """
     project = answers.project_of(request)
     found = request.app[STATE].batches.file(file_id, provider=NAME, project=project)

@@ -53,7 +53,7 @@ async def read_requests(body: bytes, stored: Callable[[str], bytes]) -> tuple[As
 
 
 class GeminiLines:
-    """Each request is one of generateContent. A batch that did not complete has no results, and costs nothing."""
+    """Each line is a request of generateContent. A batch that did not complete has no results, and costs nothing."""
 
     keeps_half_done = False
     can_fail = True

@@ -24,7 +24,7 @@ async def read_body(request: web.Request, *, most_bytes: int, too_large: Callabl
     Return the whole body.
 
     Raises:
-        ApiError: It is larger than `most_bytes`; nothing beyond that was read.
+        ApiError: The body is larger than `most_bytes`; the rest was not read.
     """
     body = bytearray()
     async for chunk in request.content.iter_chunked(_CHUNK_BYTES):
@@ -40,7 +40,7 @@ async def read_upload(request: web.Request, *, most_bytes: int, too_large: Calla
 
     Raises:
         ApiError: The file is larger than `most_bytes`.
-        ValueError: No multipart form.
+        ValueError: The body is not a multipart form.
     """
     if not request.content_type.startswith("multipart/"):
         raise ValueError("not a multipart form")

@@ -80,7 +80,7 @@ async def read(request: web.Request) -> web.Response:
 
 
 async def list_batches(request: web.Request) -> web.Response:
-    """List the newest first; the list goes on behind the id `after`."""
+    """List batches, the newest first; with `after`, the batches that follow this id in the list."""
     _fail_sometimes(request)
     limit = request.query.get("limit", "20")
     if not (limit.isdecimal() and 1 <= int(limit) <= 100):  # noqa: PLR2004

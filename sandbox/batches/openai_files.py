@@ -29,7 +29,7 @@ async def take_upload(request: web.Request) -> None:
     Read the form of an upload.
 
     Raises:
-        ApiError: The upload is too large, or no form.
+        ApiError: The upload is too large, or is not a form.
     """
     most = request.app[STATE].gate.knobs.openai.batch_bytes
 
@@ -64,7 +64,7 @@ async def upload(request: web.Request) -> web.Response:
 
 
 async def list_files(request: web.Request) -> web.Response:
-    """List the newest first; the list goes on behind the id `after`."""
+    """List files, the newest first; with `after`, the files that follow this id in the list."""
     limit, purpose, after = (
         request.query.get("limit", "10000"),
         request.query.get("purpose"),

@@ -48,17 +48,17 @@ class BatchDialect(Protocol):
         Answer one line.
 
         Raises:
-            ApiError: The request is one that the provider refuses.
+            ApiError: The provider refuses the request.
         """
 
     def error(self, status: int) -> ApiError:
         """Return the refusal of a line that the knobs let fail."""
 
     def file_of(self, line: ReceivedLine) -> str | None:
-        """Return the kind of results that has the line's result; None: none has it."""
+        """Return the kind of results that the line's result belongs to; None: the line has no result."""
 
     def render(self, line: ReceivedLine, batch: ReceivedBatch) -> str:
-        """Return a line of results, without its end."""
+        """Return a line of results, without the line break."""
 
     def finish(self, batch: ReceivedBatch, state: State) -> None:
         """Store the results where the provider keeps them."""
@@ -80,7 +80,7 @@ class _Life:
         self._batch, self._dialect, self._state = batch, dialect, state
         self._knobs: BatchKnobs = state.gate.knobs.batches
         self._lines_fail = False
-        self._at = batch.created_at  # the time by the batch's timetable, on which no step is late
+        self._at = batch.created_at  # the planned time of the current step; a late step does not put off the next ones
         self._dice = random.Random(f"{state.gate.knobs.seed}:{batch.provider}:{state.batches.made}")
 
     async def live(self) -> None:

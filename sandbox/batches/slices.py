@@ -22,7 +22,7 @@ async def parse_with_list(body: bytes, name: str) -> tuple[Any, list[Any]]:
     Read a JSON body whose bulk is one list: return the body with that list empty, and the list.
 
     Raises:
-        ValueError: No JSON, or no such list.
+        ValueError: The body is not JSON, or has no such list.
     """
     text = body.decode()
     start = re.search(rf'"{name}"\s*:\s*\[', text)

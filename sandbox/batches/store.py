@@ -23,8 +23,8 @@ class ReceivedLine:
     """
     One request of a batch.
 
-    `answer` is a body in the provider's shape, also for an error. `copies` is how often its result
-    is in the results: 0 if it was lost. A malformed result cannot be read.
+    `answer` is a body in the provider's shape, also for an error. `copies` is how often the line is in the results;
+    0: its result was lost. A malformed result cannot be read.
     """
 
     custom_id: str
@@ -41,7 +41,7 @@ class ReceivedLine:
 
 @dataclass(slots=True)
 class ResultFile:
-    """Results of lines, and the custom_ids of those that can be read."""
+    """Results of lines, and the custom_ids of the results that can be read."""
 
     texts: list[bytes] = field(default_factory=list)
     readable: set[str] = field(default_factory=set)
@@ -55,7 +55,7 @@ class ResultFile:
             self.readable.add(line.custom_id)
 
     def pieces(self, separator: bytes = b"\n") -> Iterator[bytes]:
-        """Yield all of it, a few hundred lines at a time."""
+        """Yield all results, a few hundred lines at a time."""
         for start in range(0, len(self.texts), PIECE_LINES):
             yield separator.join(self.texts[start : start + PIECE_LINES]) + separator
 
@@ -65,8 +65,8 @@ class ReceivedBatch:
     """
     A batch of one provider. `entered` has the time at which it entered each phase.
 
-    `details` is what its provider's API stores of it. `answer_lost` says that its caller never got
-    the batch's id.
+    `details` has further fields that this provider's API needs. `answer_lost` says that the caller never got the
+    batch's id.
     """
 
     id: str
@@ -102,7 +102,7 @@ class ReceivedBatch:
         return sum(len(found.readable) for found in self.results.values() if found.is_delivered)
 
     def is_never_fetched(self) -> bool:
-        """Return whether it has results and nobody fetched any of them."""
+        """Return whether the batch has results and nobody fetched any of them."""
         return bool(self.results) and not any(found.is_delivered for found in self.results.values())
 
 

@@ -1,4 +1,4 @@
-"""The refusals of the Gemini API, in every body that has been seen."""
+"""The refusals of the Gemini API, in every form that the service has been seen to send."""
 
 import math
 from random import Random

@@ -102,7 +102,7 @@ async def generate(request: web.Request) -> web.Response:
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Send the answer in `stream_chunks` pieces, usage in the last; a cut stream ends before that one."""
+    """Send the answer in `stream_chunks` pieces, the last with the usage; a cut stream ends before the last piece."""
     generation, omissions = await _generation(request)
     knobs, answer_id, model = request.app[STATE].gate.knobs.gemini, uuid4().hex, request.match_info["model"]
     parts = generation.chunks(knobs.stream_chunks)
@@ -156,7 +156,7 @@ async def _generation(request: web.Request) -> tuple[CannedAnswer, Omissions]:
 
 
 def _allowed_tokens(body: dict[str, Any]) -> int | None:
-    """Return how long an answer may be; a value that is no length is refused later, after the quotas."""
+    """Return how long an answer may be; None: no limit, or a wrong value, which is refused after the quotas."""
     config = body.get("generationConfig")
     tokens = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
     return tokens if isinstance(tokens, int) and tokens > 0 else None

@@ -38,7 +38,7 @@ class GridRange:
 
 def parse(text: str, titles: Sequence[str]) -> tuple[str, GridRange]:
     """
-    Return the sheet's title and its cells; without a title the first of `titles`.
+    Return the sheet's title and its cells; a range without a title is in the first of `titles`.
 
     Raises:
         UnparsableRange: The text is no range.

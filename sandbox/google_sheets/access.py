@@ -9,7 +9,7 @@ from sandbox.knobs.providers import GoogleSheetsKnobs
 
 def check_access(spreadsheet_id: str, project: str, knobs: GoogleSheetsKnobs) -> None:
     """
-    Refuse a spreadsheet that the caller may not see; like the service, after the quotas.
+    Refuse a spreadsheet that the caller may not see. As in the service, the quotas are checked before.
 
     Raises:
         ApiError: 403 or 404.

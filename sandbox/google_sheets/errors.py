@@ -1,4 +1,4 @@
-"""The refusals of the Sheets API, in every body that has been seen."""
+"""The refusals of the Sheets API, in every form that the service has been seen to send."""
 
 from random import Random
 from typing import Any

@@ -23,7 +23,7 @@ class SpreadsheetDraft:
         Apply all requests to the draft and return their replies, in order.
 
         Raises:
-            ApiError: One is invalid; the message names its index.
+            ApiError: A request is invalid; the message names its index.
         """
         replies = []
         for index, request in enumerate(requests):

@@ -55,7 +55,7 @@ class Reader:
         return cls(_by_columns(options.get("majorDimension")), render_option == "FORMATTED_VALUE")
 
     def value_range(self, sheet: Sheet, box: GridRange) -> dict[str, Any]:
-        """Return a ValueRange of a closed box; without values when there are none."""
+        """Return a ValueRange of a closed box; if all cells are empty, it has no `values`."""
         table: list[list[Any]] = sheet.table(box)
         if self.formatted:
             table = [[shown(value) for value in line] for line in table]
@@ -81,7 +81,7 @@ class Writer:
         Read valueInputOption.
 
         Raises:
-            ApiError: It is missing or unknown.
+            ApiError: The option is missing or unknown.
         """
         if option is None:
             raise BadRequest("'valueInputOption' is required but not specified")
@@ -94,7 +94,7 @@ class Writer:
         Check an update of a range.
 
         Raises:
-            ApiError: It cannot be done.
+            ApiError: The request is invalid, or the range is protected.
         """
         sheet, asked = spreadsheet.find(text)
         lines, box = _lines(body), sheet.within(asked)
@@ -110,10 +110,10 @@ class Writer:
 
     def append(self, spreadsheet: Spreadsheet, text: str, body: Any) -> Write:
         """
-        Check an append; the rows go below the last one of the sheet that holds something.
+        Check an append; the rows go below the last row of the sheet that is not empty.
 
         Raises:
-            ApiError: It cannot be done.
+            ApiError: The request is invalid, or the range is protected.
         """
         sheet, asked = spreadsheet.find(text)
         box, row = sheet.within(asked), sheet.end_row()
@@ -176,7 +176,7 @@ def clear(spreadsheet: Spreadsheet, text: str, protected: list[str]) -> str:
     Empty a range and return it as the service writes it.
 
     Raises:
-        ApiError: It cannot be done.
+        ApiError: The range is invalid or protected.
     """
     sheet, asked = spreadsheet.find(text)
     box = sheet.within(asked)

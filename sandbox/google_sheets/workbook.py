@@ -40,7 +40,7 @@ class Sheet:
         Return the box with its open ends closed and its ends cut to the grid.
 
         Raises:
-            ApiError: It starts outside the grid.
+            ApiError: The box starts outside the grid.
         """
         if box.first_row >= self.rows or box.first_column >= self.columns:
             cell = f"{quoted_title(self.title)}!{column_name(box.first_column)}{box.first_row + 1}"
@@ -50,7 +50,7 @@ class Sheet:
         return GridRange(box.first_row, box.first_column, last_row, last_column)
 
     def present(self, box: GridRange) -> Iterator[tuple[int, int]]:
-        """Yield the places of a closed box that hold something, by the shorter of two searches."""
+        """Yield the cells of a closed box that are not empty, by the shorter of two searches."""
         last_row, last_column = box.last_row or 0, box.last_column or 0
         rows, columns = range(box.first_row, last_row), range(box.first_column, last_column)
         if len(rows) * len(columns) <= len(self.cells):
@@ -73,7 +73,7 @@ class Sheet:
         Set a cell; an empty text clears it.
 
         Raises:
-            ApiError: It lies outside the grid, or the sandbox is full.
+            ApiError: The cell lies outside the grid, or the sandbox is full.
         """
         self.within(GridRange(row, column))
         if value is None or value == "":
@@ -88,7 +88,7 @@ class Sheet:
         Make the grid at least so large.
 
         Raises:
-            ApiError: It would be larger than a spreadsheet may be.
+            ApiError: The grid would be larger than a spreadsheet may be.
         """
         rows, columns = max(rows, self.rows), max(columns, self.columns)
         if rows * columns > MAX_GRID_CELLS:
@@ -99,7 +99,7 @@ class Sheet:
         self.rows, self.columns = rows, columns
 
     def end_row(self) -> int:
-        """Return the row after the last one that holds something."""
+        """Return the row after the last row that is not empty."""
         return max((row + 1 for row, _ in self.cells), default=0)
 
 
@@ -117,7 +117,7 @@ class Spreadsheet:
         Return the sheet and the cells that a range names.
 
         Raises:
-            ApiError: It cannot be parsed.
+            ApiError: The range cannot be parsed.
         """
         try:
             title, box = parse(text, self.titles())
@@ -150,7 +150,7 @@ class Workbook:
         Return a spreadsheet; a new one has one sheet of that size, `Sheet1`.
 
         Raises:
-            ApiError: The sandbox keeps no more of them until it is reset.
+            ApiError: The sandbox keeps no more spreadsheets until it is reset.
         """
         found = self._spreadsheets.get(spreadsheet_id)
         if found is None:

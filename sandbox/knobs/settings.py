@@ -74,7 +74,7 @@ class RowError(Part):
 
 
 class SimulatedOutage(Part):
-    """From the moment it is set; `close` breaks each connection without an answer."""
+    """An outage, from the moment when the knob is set; `close` breaks each connection without an answer."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
     mode: Literal["close", "503"] = "close"
@@ -111,8 +111,8 @@ class Knobs(Part):
         """
         Return these knobs with some replaced.
 
-        The knobs of a provider, and of batches, are replaced one by one, null returns them all to their defaults; any
-        other nested knob is replaced as a whole.
+        The knobs of one provider, or of batches, are replaced one by one; null returns all of them to their defaults.
+        Any other nested knob is replaced as a whole.
 
         Raises:
             InvalidKnobs: An unknown knob or a value out of range.

@@ -25,7 +25,7 @@ class PlayedEndpoint:
     Attributes:
         asks: The member that a body must have.
         answer: (body, generation, usage) -> an answer as the service gives it.
-        max_output: The members that say how much text an answer may have; empty: it has none.
+        max_output: The members that limit an answer's text; empty: the answer has no text.
         schema: (body) -> the schema that the text has to fit, or None.
         events: (body, generation, usage, pieces of the text) -> the events of a stream; None: it does not stream.
     """
@@ -148,7 +148,7 @@ def _response_schema(body: dict[str, Any]) -> object:
 def _response_events(
     body: dict[str, Any], generation: CannedAnswer, usage: Event | None, parts: list[str]
 ) -> Iterator[Event]:
-    """Yield the events that the service sends: around the pieces of the text it opens and closes item and part."""
+    """Yield the events that the service sends: item and part are opened before the text's pieces, and closed after."""
     whole = response(body, generation, usage)
     [item] = whole["output"]
     [text] = item["content"]

@@ -62,7 +62,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Figures:
-    """The demand of one key on one quota; `peak` is the most accepted in any interval of its length."""
+    """The demand of one key on one quota; `peak` is the most accepted in any interval as long as the window."""
 
     accepted_calls: int = 0
     accepted_cost: int = 0
@@ -77,7 +77,7 @@ class _Account:
     def __init__(self, rule: WindowRule) -> None:
         self.rule = rule
         self.window: Window = rule.make()
-        # Within a day the fullest interval is not searched: the day's own window is exact.
+        # A quota of a day needs no sliding count to find its fullest interval: the day's own window is exact.
         self._recent: Window = rule.make() if rule.zone else SlidingCount(rule.seconds)
         self.figures = _Figures()
 
@@ -160,7 +160,7 @@ class QuotaBook:
         return tuple(violations)
 
     def settle(self, charge: QuotaCost, actual: int, *, at: float, now: float) -> None:
-        """Correct the charge of a moment once the call has ended and its cost is known."""
+        """Correct a charge that was made at the moment `at`, once the call has ended and its cost is known."""
         account = self._account(charge)
         account.window.amend(at=at, cost=charge.cost, actual=actual, now=now)
         account.figures.accepted_cost += actual - charge.cost

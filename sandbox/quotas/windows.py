@@ -20,7 +20,7 @@ class Window(Protocol):
     def add(self, cost: int, now: float) -> None: ...
 
     def amend(self, *, at: float, cost: int, actual: int, now: float) -> None:
-        """Correct a cost that was added at a moment; a cost that no longer counts is left alone."""
+        """Correct a cost that was added at the moment `at`; a cost that no longer counts is left alone."""
 
     def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
         """Return 0 when the cost fits, else the seconds until it does; infinite above the capacity."""

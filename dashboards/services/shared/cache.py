@@ -31,7 +31,7 @@ class CachedRead(Generic[Value]):
         if known is not None and time.monotonic() - known[0] < self._seconds:
             return known[1]
         if not self._lock.acquire(blocking=known is None):
-            assert known is not None  # noqa: S101 - without a value it would have waited
+            assert known is not None  # noqa: S101 - without a known value, `acquire` would have waited
             return known[1]
         try:
             known = self._known

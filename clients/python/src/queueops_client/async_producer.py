@@ -57,13 +57,13 @@ class AsyncQueueOps:
     A project's work, through one of its keys. Belongs to the event loop it is first used on.
 
     Every request here is sent again after a lost connection, a lost answer, a 429 or a 503. That does no harm: each
-    that changes something carries an Idempotency-Key or is harmless to repeat. Every method raises ApiError (by its
-    subclasses) and Unreachable.
+    request that changes something carries an Idempotency-Key or is harmless to repeat. Every method may raise
+    Unreachable, or a subclass of ApiError.
 
     Args:
-        base_url: The installation's: `https://queue.example.org`.
+        base_url: The installation's address, such as `https://queue.example.org`.
         key: A producer key or a user's token, or a function, asynchronous or not, that returns one.
-        timeout: Seconds without a byte.
+        timeout: Seconds to wait for the next byte.
         retry: How long requests are sent again; a minute by default.
     """
 
@@ -82,8 +82,8 @@ class AsyncQueueOps:
         Submit one job; when this returns, it is stored durably.
 
         Returns:
-            Its id; `created` and `outcome` say whether it is new, or an earlier job with the idempotency_key or
-            unique_key.
+            The job with its id; `created` and `outcome` say whether it is new, or an earlier job with the same
+            idempotency_key or unique_key.
         """
         return await self._run(self._calls.submit(JobSpec(kind=kind, payload=payload or {}, **options)))
 
@@ -105,26 +105,27 @@ class AsyncQueueOps:
         """
         Submit up to 100,000 jobs as one batch, without holding them in memory.
 
-        The jobs are laid down in a temporary file first, so that the request can be repeated to the byte and
+        The jobs are written to a temporary file first, so that the request can be repeated to the byte and
         nothing is sent when `jobs` raises.
 
         Args:
             jobs: JobSpecs, or mappings with their fields.
-            tags: Of the batch alone; jobs have their own.
+            tags: Tags of the batch alone; jobs have their own.
             partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
-            start_interval_seconds: Start the jobs so far apart.
-            after, on_failure: What the whole batch waits for, as for a job.
-            on_finish: A job to carry out once, when all of it has ended; an `http.request` without a body of its own
-                posts the batch's id and counts.
+            start_interval_seconds: Start the jobs so many seconds apart.
+            after, on_failure: What the whole batch waits for, and what to do if that fails; as for a job.
+            on_finish: A job to carry out once, when the whole batch has ended; an `http.request` without a body of its
+                own posts the batch's id and counts.
             guard_percent, guard_first: The batch pauses itself when so many percent of so many first jobs have failed
-                for good with one code; 0 percent: never. None: as the project says, 20 of 50 above 200 jobs.
-            idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
-                jobs must then come out the same. By default a new one for each call.
+                for good with one code; 0 percent: never. None: as the project says; by default 20 percent of the first
+                50, in batches of more than 200 jobs.
+            idempotency_key: With a key of your own, another process can safely repeat the call for 7 days. It must then
+                give the same jobs. By default each call has a new key.
 
         Raises:
-            TooManyJobs: There are more; nothing was sent.
-            BatchRejected: With the lines refused.
-            Unreachable: With the key under which to try again.
+            TooManyJobs: There are more than 100,000 jobs; nothing was sent.
+            BatchRejected: Some jobs are not valid; `errors` has their lines.
+            Unreachable: No answer came; try again with its `idempotency_key`.
         """
         with Spool() as spool:
             await spool.fill_async(jobs)
@@ -157,12 +158,12 @@ class AsyncQueueOps:
         Say what a batch of these jobs would cost, when it would end and which jobs would be refused; stores nothing.
 
         Args:
-            jobs, partial, start_interval_seconds: As of `submit_many`.
-            after, on_finish: Likewise; they are checked, and cost nothing here.
+            jobs, partial, start_interval_seconds: As for `submit_many`.
+            after, on_finish: As for `submit_many`; they are checked, and cost nothing here.
 
         Raises:
             TooManyJobs: There are more than a batch takes; nothing was sent.
-            QueueFull: The project has no room for them.
+            QueueFull: The project has no room for the jobs.
         """
         with Spool() as spool:
             await spool.fill_async(jobs)
@@ -185,10 +186,11 @@ class AsyncQueueOps:
 
     async def waiting(self, batch: Id | AnyBatch) -> list[dict[str, Any]]:
         """
-        Return what holds a batch: waiting jobs that share their limits together, the largest group first, at most five
-        groups.
+        Return what holds a batch back: its waiting jobs in groups that share all limits, the largest first, at most
+        five.
 
-        Each has user, jobs, more (there are more than were looked at), reasons and last_starts_at; see the reference.
+        Each group has user, jobs, more (whether it has more jobs than were counted), reasons and last_starts_at; see
+        the reference.
         """
         return await self._run(self._calls.waiting(batch))
 
@@ -196,7 +198,7 @@ class AsyncQueueOps:
         return await self._run(self._calls.operation(operation))
 
     async def find(self, target: Target) -> Subject:
-        """The batch or job with this id, or a record as it is now."""
+        """Return the batch or job with this id, or the present state of a record."""
         return await self._run(self._calls.subject(target))
 
     async def project(self) -> Project:
@@ -211,8 +213,8 @@ class AsyncQueueOps:
         Iterate over jobs without payloads and results, newest first; pages are fetched as they are needed.
 
         Args:
-            filters: Of `GET /jobs/`: state, tags (all of them) and any_tag (several: a list), kind, batch, user,
-                created_after, and so on.
+            filters: The filters of `GET /jobs/`: state, tags (all of them) and any_tag (several: a list), kind, batch,
+                user, created_after, and so on.
         """
         return self._iterate(self._calls.jobs(filters))
 
@@ -225,7 +227,7 @@ class AsyncQueueOps:
         Iterate over dead letters, newest first.
 
         Args:
-            filters: Of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
+            filters: The filters of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
         """
         return self._iterate(self._calls.dead_letters(filters))
 
@@ -234,8 +236,8 @@ class AsyncQueueOps:
         Iterate over what became of each job of a batch so far, in the order in which they were submitted.
 
         Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
-        If a batch made no job because the keys of all its lines were known, the jobs of the batches that have these
-        keys come.
+        If a batch made no job because jobs with the keys of all its lines existed, the jobs of their batches come
+        instead.
         """
         return self._iterate(self._calls.results(batch))
 
@@ -248,7 +250,7 @@ class AsyncQueueOps:
 
         Args:
             columns: Places in the results, such as `data.total`.
-            with_input: Each has its `payload`, too.
+            with_input: Each row has the job's `payload`, too.
         """
         return await self._run(self._calls.table(batch, columns=columns, with_input=with_input))
 
@@ -258,7 +260,7 @@ class AsyncQueueOps:
 
         Raises:
             NotFound: There is no such job.
-            ApiError: `result_missing`: the server's result store has lost it.
+            ApiError: The server's result store has lost the result (`result_missing`).
         """
         return await self._run(self._calls.result(job))
 
@@ -275,16 +277,16 @@ class AsyncQueueOps:
         """
         Iterate over what happens to a job, batch or operation, until it has ended.
 
-        It uses a websocket, which is opened again after a loss and resumes where it was; where there is none, it asks.
-        The first update shows how things are, the last one the end. A batch sends at most 200 events a second.
+        It uses a websocket, which is opened again after a loss and resumes where it was; without a websocket, it polls.
+        The first update shows the present state, the last one the end. A batch sends at most 200 events a second.
 
         Args:
-            events: False: only how things are, at most once a second.
-            patience_seconds: How long the server may be away before Unreachable is raised; meanwhile updates of
+            events: Whether events come, too; otherwise only states come, at most one a second.
+            patience_seconds: How long the server may be unreachable before Unreachable is raised; meanwhile updates of
                 the kind `lost` come.
 
         Raises:
-            WaitTimeout: It has not ended within `timeout` seconds.
+            WaitTimeout: The target has not ended within `timeout` seconds.
         """
         line = AsyncLine()
         watch = watch_of(self.transport, line, timeout=timeout, events=events, patience_seconds=patience_seconds)
@@ -310,7 +312,7 @@ class AsyncQueueOps:
             timeout: Seconds; None: for as long as it takes.
 
         Raises:
-            WaitTimeout: With how it was last seen. It goes on.
+            WaitTimeout: The target has not ended in time, and goes on; `latest` is its last known state.
         """
         async for update in self.watch(target, timeout=timeout, events=False):
             latest = update.subject
@@ -320,10 +322,10 @@ class AsyncQueueOps:
 
     async def cancel_job(self, job: Id | Job, *, reason: str = "") -> Job:
         """
-        Cancel a job that has not ended; a running one is told where its handler next waits.
+        Cancel a job that has not ended; a running handler is told when it next waits.
 
         Raises:
-            Conflict: It has ended.
+            Conflict: The job has ended.
         """
         return await self._run(self._calls.cancel_job(job, reason))
 
@@ -343,7 +345,7 @@ class AsyncQueueOps:
         Requeue a failed job, with another payload if one is given; returns the new job.
 
         Raises:
-            Conflict: It has not failed, or was requeued or discarded.
+            Conflict: The job has not failed, or was requeued or discarded.
         """
         return await self._run(self._calls.retry_job(job, payload=payload, priority=priority, note=note))
 
@@ -364,7 +366,7 @@ class AsyncQueueOps:
         Begin to requeue the failed jobs of a batch, the starts spread over so many seconds.
 
         Args:
-            canary: So many first; the rest once they have ended well, or never.
+            canary: Requeue so many first; the rest follows once these have ended, unless too many of them fail.
         """
         return await self._run(
             self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note, canary=canary)
@@ -379,7 +381,7 @@ class AsyncQueueOps:
         return await self._run(self._calls.go_on_batch(batch, reason))
 
     async def pause_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
-        """Hold back what does not run yet."""
+        """Hold back the jobs of the batch that do not run yet."""
         return await self._run(self._calls.pause_batch(batch, reason))
 
     async def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "", canary: int | None = None) -> Paused:
@@ -407,8 +409,8 @@ class AsyncQueueOps:
 
         Args:
             letters: At most 10,000.
-            payload: Instead of each failed job's.
-            spread_seconds: Spread the starts over so long.
+            payload: Replaces the payload of each failed job.
+            spread_seconds: Spread the starts over so many seconds.
         """
         return await self._run(
             self._calls.requeue(letters, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note)
@@ -428,7 +430,7 @@ class AsyncQueueOps:
         Begin to requeue all open dead letters that fit; `wait` for the operation.
 
         Args:
-            canary: So many first; the rest once they have ended well, or never.
+            canary: Requeue so many first; the rest follows once these have ended, unless too many of them fail.
             where: kind, service, error_code, fingerprint, batch_id, created_from, created_until; empty: all.
         """
         return await self._run(
@@ -452,7 +454,7 @@ class AsyncQueueOps:
         Iterate over the project's schedules, newest first.
 
         Args:
-            filters: Of `GET /schedules/`: name, paused, and so on.
+            filters: The filters of `GET /schedules/`: name, paused, and so on.
         """
         return self._iterate(self._calls.schedules(filters))
 
@@ -464,7 +466,7 @@ class AsyncQueueOps:
         Iterate over what came of a schedule's fires, newest first.
 
         Args:
-            filters: Of `GET /schedules/<id>/fires/`: outcome (several: a list), created_after, and so on.
+            filters: The filters of `GET /schedules/<id>/fires/`: outcome (several: a list), created_after, and so on.
         """
         return self._iterate(self._calls.fires(schedule, filters))
 
@@ -480,38 +482,43 @@ class AsyncQueueOps:
             jobs: 1 to 1,000 JobSpecs, or mappings with their fields; 1 MB of JSON.
 
         Raises:
-            InvalidRequest: With the field that is wrong: also if the name is taken, or the schedule would never fire.
+            InvalidRequest: A field is wrong, such as a name that is taken, or a cron text that never fires; `fields`
+                names it.
         """
         return await self._run(self._calls.create_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
 
     async def preview_schedule(
         self, name: str, cron: str, jobs: Jobs, **options: Unpack[ScheduleOptions]
     ) -> list[datetime]:
-        """Say when such a schedule would fire first, five times; refuses what its creation would, stores nothing."""
+        """
+        Return the first five times at which such a schedule would fire.
+
+        This refuses what `create_schedule` would refuse, and stores nothing.
+        """
         return await self._run(self._calls.preview_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
 
     async def change_schedule(self, schedule: Id | Schedule, **changes: Unpack[ScheduleChanges]) -> Schedule:
-        """Change a schedule; fields that are left out stay as they are. Other times count from now on."""
+        """Change a schedule; fields that are left out stay as they are. New times apply from now on."""
         return await self._run(self._calls.change_schedule(schedule, changes))
 
     async def pause_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
-        """Let it fire no more until it is resumed; what it has submitted goes on."""
+        """Let a schedule fire no more until it is resumed; the work that it has submitted goes on."""
         return await self._run(self._calls.pause_schedule(schedule, reason))
 
     async def resume_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
-        """Let it fire again from now on; nothing is made up for."""
+        """Let a schedule fire again from now on; fires that were due during the pause are not made up for."""
         return await self._run(self._calls.resume_schedule(schedule, reason))
 
     async def run_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Fire:
-        """Submit its jobs now, also while it is paused; its next fire stays as it is."""
+        """Submit a schedule's jobs now, even while it is paused; its next fire stays as it is."""
         return await self._run(self._calls.run_schedule(schedule, reason))
 
     async def delete_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> None:
         """
-        Delete a schedule; what it has submitted goes on.
+        Delete a schedule; the work that it has submitted goes on.
 
         Raises:
-            NotFound: There is none; after a lost answer because it has been deleted.
+            NotFound: There is no such schedule; after a lost answer, because it has been deleted.
         """
         await self._run(self._calls.delete_schedule(schedule, reason))
 
@@ -523,7 +530,7 @@ class AsyncQueueOps:
         others'.
 
         Args:
-            filters: Of `GET /maintenance/`: scope (several: a list), created_after, created_before.
+            filters: The filters of `GET /maintenance/`: scope (several: a list), created_after, created_before.
         """
         return self._iterate(self._calls.windows(filters))
 
@@ -535,7 +542,8 @@ class AsyncQueueOps:
         Pause the project by calendar, once or weekly. The key needs the scope `operate`.
 
         Raises:
-            InvalidRequest: With the field that is wrong: also of times that are over, or end before they begin.
+            InvalidRequest: A field is wrong, such as a time that is over, or an end before the begin; `fields` names
+                it.
         """
         return await self._run(self._calls.create_window(figures))
 
@@ -552,7 +560,7 @@ class AsyncQueueOps:
         Delete a window; the jobs that it holds may start, unless something else holds them.
 
         Raises:
-            NotFound: There is none; after a lost answer because it has been deleted.
+            NotFound: There is no such window; after a lost answer, because it has been deleted.
         """
         await self._run(self._calls.delete_window(window, reason))
 
@@ -563,7 +571,7 @@ class AsyncQueueOps:
         Iterate over the project's allowance: one, or none.
 
         Args:
-            filters: Of `GET /allowances/`; there are none.
+            filters: `GET /allowances/` has no filters.
         """
         return self._iterate(self._calls.allowances(filters))
 
@@ -572,7 +580,7 @@ class AsyncQueueOps:
         Return the allowance of a project, by its id.
 
         Raises:
-            NotFound: `no_allowance`: it has none, or is not the key's own.
+            NotFound: The project has no allowance, or is not the key's own (`no_allowance`).
         """
         return await self._run(self._calls.allowance(allowance))
 
@@ -581,27 +589,27 @@ class AsyncQueueOps:
         Give each user of the project so many requests or tokens a month. The key needs the scope `limits`.
 
         Raises:
-            Conflict: `allowance_exists`; after a lost answer because it has been made.
-            InvalidRequest: With the field that is wrong.
+            Conflict: There is an allowance (`allowance_exists`); after a lost answer, because it has been made.
+            InvalidRequest: A field is wrong; `fields` names it.
         """
         return await self._run(self._calls.create_allowance({"quota": quota, **options}))
 
     async def change_allowance(self, allowance: str | Allowance, **changes: Unpack[AllowanceChanges]) -> Allowance:
         """
-        Change it, also for the current month; fields that are left out stay as they are.
+        Change an allowance, also for the current month; fields that are left out stay as they are.
 
         Raises:
-            NotAllowed: `operators_allowance`: an operator has set it.
+            NotAllowed: An operator has set the allowance (`operators_allowance`).
         """
         return await self._run(self._calls.change_allowance(allowance, changes))
 
     async def delete_allowance(self, allowance: str | Allowance, *, reason: str) -> None:
         """
-        Delete it; months before stay as they are.
+        Delete an allowance; earlier months stay as they are.
 
         Raises:
-            Conflict: `allowance_in_use`: some of it was used or reserved this month.
-            NotFound: There is none; after a lost answer because it has been deleted.
+            Conflict: Some of it was used or reserved this month (`allowance_in_use`).
+            NotFound: There is no allowance; after a lost answer, because it has been deleted.
         """
         await self._run(self._calls.delete_allowance(allowance, reason))
 
@@ -615,10 +623,11 @@ class AsyncQueueOps:
         more now. Store the `cursor` of the last entry, and give it as `cursor` to go on.
 
         Args:
-            filters: Of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
+            filters: The filters of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
 
         Raises:
-            InvalidRequest: `other_epoch`: the database was restored since the cursor; begin again, without one.
+            InvalidRequest: The database was restored after the cursor was given (`other_epoch`); begin without a
+                cursor.
         """
         return self._iterate(self._calls.audit(filters))
 
@@ -629,7 +638,7 @@ class AsyncQueueOps:
         Iterate over the project's webhooks, newest first.
 
         Args:
-            filters: Of `GET /webhooks/`: enabled, hears_jobs, and so on.
+            filters: The filters of `GET /webhooks/`: enabled, hears_jobs, and so on.
         """
         return self._iterate(self._calls.webhooks(filters))
 
@@ -638,18 +647,18 @@ class AsyncQueueOps:
 
     async def create_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> Webhook:
         """
-        Have an address told, by signed POSTs, when batches end or jobs do.
+        Have signed POSTs sent to an address when batches or jobs end.
 
-        The key needs the scope `operate`. The returned `secret` is shown now or never. After a lost answer it is None:
+        The key needs the scope `operate`. The returned `secret` is shown only now. After a lost answer it is None:
         make another webhook, and switch this one off.
 
         Raises:
-            InvalidRequest: With the field that is wrong.
+            InvalidRequest: A field is wrong; `fields` names it.
         """
         return await self._run(self._calls.create_webhook({"url": url, **options}))
 
     async def change_webhook(self, webhook: Id | Webhook, **changes: Unpack[WebhookChanges]) -> Webhook:
-        """Change a webhook; fields that are left out stay as they are. A filter of jobs replaces the whole filter."""
+        """Change a webhook; fields that are left out stay as they are. A new `jobs` replaces the whole filter."""
         return await self._run(self._calls.change_webhook(webhook, changes))
 
     async def test_webhook(self, webhook: Id | Webhook, *, reason: str = "") -> Delivery:
@@ -660,7 +669,7 @@ class AsyncQueueOps:
         self, webhook: Id | Webhook, *, since: datetime | None = None, confirm: bool = True, reason: str = ""
     ) -> SentAgain:
         """
-        End a webhook's pause and send messages that failed for good again, under the same ids, the oldest first.
+        End a webhook's pause, and send again the messages that failed for good: under the same ids, the oldest first.
 
         Args:
             since: Only messages that failed since then.
@@ -676,16 +685,16 @@ class AsyncQueueOps:
         Iterate over the messages to a webhook, newest first.
 
         Args:
-            filters: Of `GET /webhooks/<id>/deliveries/`: event, state (several: a list), and so on.
+            filters: The filters of `GET /webhooks/<id>/deliveries/`: event, state (several: a list), and so on.
         """
         return self._iterate(self._calls.deliveries(webhook, filters))
 
     def heard_jobs(self, webhook: Id | Webhook, **filters: Any) -> AsyncIterator[HeardJob]:
         """
-        Iterate over the ended jobs that a webhook hears of, newest first.
+        Iterate over the ended jobs that a webhook is told of, newest first.
 
         Args:
-            filters: Of `GET /webhooks/<id>/jobs/`: job, waits, and so on.
+            filters: The filters of `GET /webhooks/<id>/jobs/`: job, waits, and so on.
         """
         return self._iterate(self._calls.heard_jobs(webhook, filters))
 

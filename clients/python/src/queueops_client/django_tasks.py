@@ -52,7 +52,7 @@ class TaskNotSuccessful(Exception):
 class QueueOpsApiBackend(BaseTaskBackend):
     """
     Options: `url` and `key` (or QUEUEOPS_URL and QUEUEOPS_KEY), of the project in which the installation has its tasks.
-    `backend`: the alias of its own backend there, `default` unless said.
+    `backend`: the alias of the backend in the installation's own TASKS, `default` if it is left out.
 
     `enqueue` sends at once, even if the site's transaction is rolled back later: call it with `transaction.on_commit`.
     """
@@ -100,7 +100,7 @@ class QueueOpsApiBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """
         Raises:
-            TaskResultDoesNotExist: There is no such task, or its result is deleted there.
+            TaskResultDoesNotExist: There is no such task, or the installation has deleted its result.
             ClientError: The installation refused, or does not answer.
         """
         try:
@@ -146,7 +146,7 @@ def _result(task: Task[..., Any], result_id: str, alias: str, given: Mapping[str
 
 
 def _task(path: str) -> Task[..., Any] | None:
-    """The task of a dotted path. The path comes from outside: only modules `tasks` of installed apps are imported."""
+    """Return the task of a dotted path. The path is foreign, so only modules `tasks` of installed apps are imported."""
     module_name, _, name = path.rpartition(".")
     if module_name not in sys.modules and module_name in {f"{app.name}.tasks" for app in apps.get_app_configs()}:
         importlib.import_module(module_name)

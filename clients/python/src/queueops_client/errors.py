@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-SHOWN_ERRORS = 3  # of a batch's, in its message
+SHOWN_ERRORS = 3  # errors of a batch's jobs that the message shows
 
 
 class ClientError(Exception):
@@ -14,7 +14,8 @@ class ClientError(Exception):
     The base of every error that callers must expect.
 
     Attributes:
-        code: Stable; of errors of the client's own, the name of the class: `bad_configuration`.
+        code: A name that does not change. An error of the client's own has the name of its class, such as
+            `bad_configuration`.
     """
 
     code: str
@@ -33,7 +34,7 @@ class Unreachable(ClientError):
 
     Attributes:
         may_have_arrived: False: the request was never sent whole, so nothing happened.
-        idempotency_key: Of the request, if it had one: sending the same again with it is safe.
+        idempotency_key: The request's key, if it had one: the same request may safely be sent again with this key.
     """
 
     def __init__(self, message: str, *, may_have_arrived: bool = True, idempotency_key: str | None = None) -> None:
@@ -47,7 +48,7 @@ class WaitTimeout(ClientError, TimeoutError):
     The job, batch or operation has not ended in time; it goes on.
 
     Attributes:
-        latest: The Job or Batch as it was last seen; None if it never was.
+        latest: The Job, Batch or Operation as it was last seen; None: the server never answered.
     """
 
     def __init__(self, message: str, *, latest: Any = None) -> None:
@@ -60,10 +61,10 @@ class ApiError(ClientError):
     The server answered with an error.
 
     Attributes:
-        code: The server's; `http_502` and the like if the answer was not QueueOps'.
-        status: Of HTTP.
+        code: The server's code; `http_502` and the like if the answer was not QueueOps'.
+        status: The HTTP status.
         fields: The faults of the input, by field.
-        details: Figures.
+        details: More about the error, such as figures.
         retry_after: Seconds after which it is worth while to ask again, where the server said so.
     """
 
@@ -106,7 +107,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The state it is in now does not allow this."""
+    """The present state of the job, batch or other object does not allow this."""
 
 
 class TooManyRequests(ApiError):
@@ -138,7 +139,7 @@ class IdempotencyKeyReused(InvalidRequest):
 
 
 class TooManyJobs(InvalidRequest):
-    """More jobs than one request takes. Nothing was sent or accepted."""
+    """There are more jobs than one request takes. Nothing was sent or accepted."""
 
 
 class ProjectMoved(InvalidRequest):
@@ -159,7 +160,7 @@ class QuotaExceeded(Conflict):
 
     @property
     def resets_at(self) -> str | None:
-        """ISO 8601."""
+        """When the next month begins, as ISO 8601 text."""
         return self.details.get("resets_at")
 
 

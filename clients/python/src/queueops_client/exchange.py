@@ -78,7 +78,7 @@ class Answer:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds."""
+        """Seconds to wait by the Retry-After header; None: there is no readable one."""
         return retry_after_of(self.headers)
 
 

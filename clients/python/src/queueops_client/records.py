@@ -79,17 +79,17 @@ class Job(Record):
     A job. Lists and the answer to a submission leave some fields None; `QueueOps.job` has them all.
 
     Attributes:
-        created: After a submission; False: the job existed already. `outcome` says why: `created`; `duplicate`: its
-            idempotency_key is the same; `pending`: its unique_key is, and it stays as it is; `replaced`: its unique_key
-            is, and it does the new work.
+        created: Whether the submission made the job; False: the job existed already.
+        outcome: The outcome of the submission: `created`; `duplicate`: a job with its idempotency_key existed;
+            `pending`: a job with its unique_key did, and stays as it is; `replaced`: such a job does the new work.
         waiting_for: Why it does not run now, in words.
-        cost: Units or tokens, as estimated; `costs`: by unit, if one figure does not say all.
+        cost: Units or tokens, as estimated; `costs`: the estimate by unit, if one figure does not say all.
         complete_by: When its result is wanted.
         via: `batch`: it goes, or went, by a batch of its provider; `live`: it should have, but went live; None: live.
         provider_batch: The last provider batch that it was a line of: id, state, provider_id.
         cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
-        prices: What it costs live and by batch, in millionths of `currency`; is_used: by the usage of its last call,
-            else by that of earlier calls like it.
+        prices: What it costs live and by batch, in millionths of `currency`. If `is_used`, the usage of its last
+            call is the basis; otherwise the usage of earlier calls like it is.
         ended_batch: If it is a batch's callback: the batch, its name, counts and verdict.
         takes: The values of its payload that come from other jobs' results: place, job and path of each.
     """
@@ -156,7 +156,8 @@ class Batch(Record):
     Attributes:
         verdict: Its state in one word: waiting, held, running, succeeded, succeeded_with_failures, failed or cancelled.
         held_by: What stops it, in words, if the verdict is `held`.
-        guard: When it stops itself: if `percent` of its `first` jobs fail; `state`; and what was found. None: never.
+        guard: The rule by which it pauses itself: when `percent` percent of its `first` first jobs fail; with `state`,
+            and what was found. None: it never does.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: How many of the rate_limited items wait for an outage to end, and not for quota.
         scheduled: How many of the queued items wait for their time; `scheduled_until`: when the last of them may begin.
@@ -220,7 +221,7 @@ class SubmittedBatch(Record):
         errors: With `partial`, the first 1,000 lines refused: line (from 1), code, message, fields.
         idempotency_key: The key under which it was submitted.
         known: The first 1,000 lines that made no job: line (from 1), outcome, job (the one that has its key), batch.
-        known_batches: The first batches that have those jobs.
+        known_batches: The first batches that have the jobs of `known`.
     """
 
     id: UUID
@@ -241,7 +242,7 @@ class ForecastWay(Record):
     The forecast of a batch for one way, live or by batch.
 
     Attributes:
-        price: In millionths of the currency; None: a price is missing.
+        price: The price, in millionths of the currency; None: some price is missing.
         price_range: at_least and at_most (None: nothing bounds it), if some jobs have too few earlier calls like them.
         finish_at: When the last job would have ended; None: not known, see `why`.
         seconds: How long until then.
@@ -262,10 +263,10 @@ class Forecast(Record):
     Attributes:
         accepted: False: the submission would be refused because of the `rejected` lines.
         jobs: count, duplicates and by_model.
-        tokens: By unit, each known, expected and reserved.
-        learned: Whether all tokens follow from earlier calls; None: there are none.
-        live, batch: Its price and end for each way.
-        missing_prices: service, model and via of each.
+        tokens: By unit, each with known, expected and reserved.
+        learned: Whether all tokens follow from earlier calls; None: no job counts tokens.
+        live, batch: The batch's price and end, for each way.
+        missing_prices: Each by its service, model and via.
         budgets: Budgets that have less left than the whole batch should cost live.
         binding: The limits that take time, the slowest first.
         rejected: count, and jobs, the first 100 lines that would be refused.
@@ -474,7 +475,7 @@ class Window(Record):
     A maintenance window: a pause by calendar, once or weekly.
 
     Attributes:
-        scope: `project`; or `service`, `kind`, `global`: only operators change those.
+        scope: `project`; or `service`, `kind` or `global`, which only operators change.
         weekdays: The days on which it begins; 0 is Monday.
         since, until: What the clock in `time_zone` shows, such as 22:00:00.
         is_open: Whether it holds its work now.

@@ -34,8 +34,8 @@ class JobOptions(TypedDict, total=False):
             `replace` its work if it has not begun.
         debounce_seconds: Begin once nothing was submitted with the unique_key for so long. Each submission replaces the
             waiting job and puts it off, to at most `debounce_most_seconds` after the first.
-        scheduled_at: The job does not begin before then; or before `delay_seconds` from now.
-        expires_at: The job fails if it still waits then.
+        scheduled_at: The time before which the job does not begin; or give `delay_seconds`, counted from now.
+        expires_at: The time at which the job fails if it still waits.
         complete_by: When the result is wanted: with time enough, it goes by a batch of its provider, at half the price.
         via: `live`, `batch`, or `auto`: by batch where the deadline allows it.
         retry_policy, cost, model: Used instead of the handler's own.
@@ -43,8 +43,8 @@ class JobOptions(TypedDict, total=False):
         user_label: What operators call the user of `user_id`.
         after: Ids of jobs and batches, and idempotency keys of jobs, that must end first; at most 100. The payload may
             take values from their results: `{"$from": {"job": one of these, "path": "data.total"}}`.
-        on_failure: What to do with this job if one of `after` does not succeed: `cancel` it, `run` it all the same, or
-            `hold` it until that one's requeue succeeds.
+        on_failure: If one of `after` does not succeed: `cancel` this job, `run` it all the same, or `hold` it until the
+            failed one is requeued and succeeds.
     """
 
     priority: Literal["urgent", "normal", "low"] | None
@@ -226,7 +226,7 @@ AsyncJobs: TypeAlias = Jobs | AsyncIterable[AnyJob]
 
 def encoded(job: AnyJob) -> bytes:
     """
-    A job as JSON on one line; times must have an offset, or the server would guess it.
+    Return a job as JSON on one line; times must have an offset, or the server would guess it.
 
     Raises:
         InvalidRequest: It is no job, or has a value that JSON cannot hold.
@@ -239,7 +239,7 @@ def encoded(job: AnyJob) -> bytes:
 
 def encoded_window(figures: Mapping[str, Any]) -> bytes:
     """
-    A maintenance window, or changes of one, as JSON; its times as `encoded` has them.
+    Return a maintenance window, or changes of one, as JSON; its times as `encoded` has them.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.
@@ -249,7 +249,7 @@ def encoded_window(figures: Mapping[str, Any]) -> bytes:
 
 def encoded_allowance(figures: Mapping[str, Any]) -> bytes:
     """
-    An allowance, or changes of one, as JSON.
+    Return an allowance, or changes of one, as JSON.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.
@@ -259,7 +259,7 @@ def encoded_allowance(figures: Mapping[str, Any]) -> bytes:
 
 def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
     """
-    A schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
+    Return a schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.
@@ -270,7 +270,7 @@ def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
 
 def encoded_webhook(figures: Mapping[str, Any]) -> bytes:
     """
-    A webhook, or changes of one, as JSON.
+    Return a webhook, or changes of one, as JSON.
 
     Raises:
         InvalidRequest: It has a value that JSON cannot hold.

@@ -28,7 +28,7 @@ API_ROOT = "/api/v1"
 
 def base_url_of(given: str) -> str:
     """
-    The installation's address without the API's path and without a slash at its end.
+    Return the installation's address without the API's path and without a slash at its end.
 
     Raises:
         BadConfiguration
@@ -47,7 +47,7 @@ def base_url_of(given: str) -> str:
 
 def _arguments(request: Send, token: str) -> dict[str, Any]:
     if not token.isascii() or not token.isprintable():
-        # The key itself is not shown: messages end in logs.
+        # The key itself is not shown, because messages get into logs.
         raise BadConfiguration("The key or token holds characters that no header can carry.")
     headers = {**trace_headers(), **request.headers}
     if token:

@@ -28,12 +28,12 @@ ACK_MESSAGES = 50
 ACK_SECONDS = 0.5
 SILENT_SECONDS = 50.0  # the server pings every 20
 LOOK_SECONDS = 60.0  # a GET is sent after so long even while a socket is open
-MIN_TIMEOUT_SECONDS = 1.0  # of a GET, which may then end after the deadline: a busy server answers that late
+MIN_TIMEOUT_SECONDS = 1.0  # the least for a GET, even if it ends after the deadline: a busy server needs so long
 LONG_POLL_SECONDS = 20.0  # proxies give a request up after 60
 MIN_POLL_SECONDS = 0.5
 MAX_POLL_SECONDS = 15.0
 MAX_FAILURES = 4
-SOCKET_AGAIN_SECONDS = 60.0  # after so long a new one is tried, if sockets are refused
+SOCKET_AGAIN_SECONDS = 60.0  # after so long a new socket is tried, if sockets are refused
 PATIENCE_SECONDS = 600.0
 REMEMBERED_EVENTS = 2_000
 REFUSALS = frozenset({"bad_message", "not_signed_in", "forbidden", "too_many"})
@@ -106,7 +106,7 @@ class Watch:
     epoch: str = ""  # of the cursor: a restored database begins a new epoch, which uses ids again
     has_listened: bool = False
     failures: int = 0  # sockets in a row that brought no message
-    socket_at: float = 0.0  # when to try one next
+    socket_at: float = 0.0  # when to try a socket next
     takes_wait: bool = True  # whether the server accepts `wait`: an older one refuses it
     told: dict[int, None] = field(default_factory=dict)  # ids of emitted events, the newest last
 

@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def figured(function: Command) -> Command:
-    """Options for an allowance's figures besides its quota."""
+    """Add the options for an allowance's figures besides its quota."""
 
     @click.option("--unit", type=click.Choice(["requests", "tokens"]), help="What is counted.")
     @click.option("--policy", type=click.Choice(["strict", "record_overage"]), help="At the quota.")

@@ -132,7 +132,7 @@ def _shared(asked: Mapping[str, Any], schema: Any) -> dict[str, Any]:
 
 
 def _text_in(text: str) -> str:
-    """Return the text, or, after an @, the text of the file that is named."""
+    """Return the text, or, if it begins with an @, the content of the file that it names."""
     if not text.startswith("@"):
         return text
     with opened(text[1:]) as file:
@@ -216,7 +216,7 @@ def _followed(session: Session, queue: QueueOps, batch: SubmittedBatch) -> tuple
 def _answers(
     queue: QueueOps, batches: Sequence[str], keys: Collection[str], chosen: Mapping[str, str]
 ) -> dict[str, Answer]:
-    """Return the answers by key; if a failed job was requeued, the answer of the later job."""
+    """Return the answers by the question's key; if a failed job was requeued, the answer of the later job."""
     found: dict[str, Answer] = {}
     key_of: dict[UUID, str] = {}
     for batch in batches:
@@ -251,7 +251,7 @@ def _answer(queue: QueueOps, result: Result, chosen: Mapping[str, str]) -> Answe
 def _write(
     target: str, rows: Iterable[tuple[str, tuple[str, Row]]], answers: Mapping[str, Answer], chosen: Mapping[str, str]
 ) -> Counter[str]:
-    """Write the rows, each with its key, in their order; returns how many ended with each error, empty: none."""
+    """Write the rows with their answers, in order. Return how many ended with each error; an empty one is no error."""
     asked = list(rows)
     names = list(dict.fromkeys(name for _, (_, row) in asked for name in row))
     counts: Counter[str] = Counter()

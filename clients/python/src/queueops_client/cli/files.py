@@ -52,7 +52,7 @@ def opened(name: str) -> Iterator[IO[str]]:
 def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str, Any]]:
     """
     Args:
-        kind: The kind of jobs that name none.
+        kind: The kind of the jobs that name no kind.
         file_format: `ndjson`, `csv` or `json`.
 
     Raises:
@@ -69,7 +69,7 @@ def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str,
 
 def job_in(text: str) -> dict[str, Any]:
     """
-    Return the job that an option gives as JSON, or, after an @, as the name of a file with the JSON.
+    Return the job that an option gives: as JSON, or as an @ and the name of a file with the JSON.
 
     Raises:
         BadFile
@@ -113,7 +113,7 @@ def _listed(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
-    """Read jobs of CSV. Columns are fields, or paths in the payload: `payload.url` text, `payload.values:json` JSON."""
+    """Read jobs of CSV. A column is a field or a path in the payload: `payload.url` (text), `payload.a:json` (JSON)."""
     for place, header, row in table_of(file):
         yield place, _job_of(header, row, place)
 

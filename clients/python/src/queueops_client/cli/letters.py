@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def narrowed(function: Command) -> Command:
-    """Options that narrow dead letters."""
+    """Add the options that choose among the dead letters."""
 
     @click.option("--batch", help="Of one batch.")
     @click.option("--kind", help="Of one kind of job.")

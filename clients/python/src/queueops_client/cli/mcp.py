@@ -102,7 +102,10 @@ def _parsed(response: httpx.Response) -> dict[str, Any]:
 
 
 def _error(number: Any, code: int, message: str, data: dict[str, Any] | None = None) -> bytes:
-    """Nobody waits for an answer to a message without a number, but a line that cannot be read is reported."""
+    """
+    Return an error as an answer. Nobody waits for an answer to a message without a number: a server's error is then
+    written to standard error instead. A line that cannot be read is answered.
+    """
     if number is None and code == SERVER_ERROR:
         click.echo(f"queueops: {message}", err=True)
         return b""

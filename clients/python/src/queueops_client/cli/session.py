@@ -22,7 +22,7 @@ from queueops_client.producer import QueueOps
 from queueops_client.retry import Retry
 
 ENDED_WITH_FAILURES = 3
-TOLD_OF = 3  # the repeat of a request that is reported: the first two come within a second
+TOLD_OF = 3  # the third repeat of a request is reported: the first two come within a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -64,7 +64,7 @@ class Session:
         usual = Retry()
 
         def tell(error: ApiError | Unreachable, repeat: int) -> None:
-            if repeat == TOLD_OF and not self.as_json:  # which has one JSON document among the errors
+            if repeat == TOLD_OF and not self.as_json:  # with --json, standard error has JSON alone
                 self.note(f"{str(error).rstrip('.')}. Trying again, for up to {usual.budget_seconds:.0f} s ...")
 
         return replace(usual, told=tell)

@@ -31,7 +31,7 @@ def _days(_context: click.Context, _option: click.Parameter, given: str | None) 
 
 
 def figured(function: Command) -> Command:
-    """Options for when a window is open; once and weekly exclude each other, so a change removes the other's."""
+    """Add the options for when a window is open: once or weekly. A change to one removes the times of the other."""
 
     @click.option("--from", "begins_at", metavar="TIME", help="Once: from then; a time with its offset.")
     @click.option("--to", "ends_at", metavar="TIME", help="Once: until then.")

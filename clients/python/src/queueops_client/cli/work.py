@@ -23,7 +23,7 @@ from queueops_client.records import Batch, Job
 OPEN_BATCHES = 10
 OF_A_JOB = ("idempotency_key", "id", "state", "last_error_code")  # the first columns of results as CSV
 OF_A_TABLE = (*OF_A_JOB, "cost_money")
-PAYLOAD = "payload."  # before the names of its members, as in a file that is submitted
+PAYLOAD = "payload."  # before the names of the payload's members, as in a file that is submitted
 FAILED = frozenset({"failed", "cancelled"})
 
 

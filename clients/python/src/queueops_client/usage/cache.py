@@ -43,7 +43,7 @@ class Heard:
 class Cached:
     """
     Attributes:
-        version: One more after every answer that was taken in.
+        version: The number of answers that were taken in.
     """
 
     version: int

@@ -56,7 +56,7 @@ class ServerClock:
 
 
 def as_text(moment: float) -> str:
-    """ISO 8601 in UTC."""
+    """Return seconds since 1970 as an ISO 8601 text in UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
 
 

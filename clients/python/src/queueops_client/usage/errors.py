@@ -7,7 +7,7 @@ from queueops_client.errors import ClientError
 
 class QuotaUnavailable(ClientError):
     """
-    This use may not go ahead unasked, and the server could not be asked.
+    This use may not begin without asking the server, and the server did not answer.
 
     Attributes:
         retry_after: Seconds after which to try again, if the server stated them.

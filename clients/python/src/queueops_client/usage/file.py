@@ -28,7 +28,7 @@ RETRY_SECONDS = (0.0002, 0.002)
 
 class OutboxFile:
     """
-    One connection for all threads. It is opened when it is needed, and again if that is after `close`.
+    One connection for all threads. It is opened at its first use, and opened again at a use after `close`.
 
     Args:
         path: The file, which is created if it is missing; only this user may read it.

@@ -20,7 +20,7 @@ INGEST = "/api/v1/usage/ingest/"
 CANCEL = "/api/v1/usage/cancel/"
 BATCH = 1000  # the most that one request may hold
 FLUSH_TIMEOUT_SECONDS = 30.0
-IDLE_SECONDS = 30.0  # so often rows of processes that died are looked for
+IDLE_SECONDS = 30.0  # between two searches for rows of processes that died
 CLOCK_ATTEMPTS = 3  # how often a row is sent while the server finds its time wrong
 
 SENT = {"accepted", "duplicate", "over_limit"}
@@ -55,7 +55,8 @@ class Pace:
     When to try again after a failure: truncated exponential backoff with full jitter, never before Retry-After.
 
     Attributes:
-        paused: Why a new try alone will not help; None: it may. It is made in any case: the token may be renewed.
+        paused: Why a new try alone will not help; None: it may help. The try is made in any case, because the token may
+            be renewed.
     """
 
     def __init__(self, retry: Retry | None = None) -> None:
@@ -86,7 +87,7 @@ class Pace:
 class Flusher:
     """
     Args:
-        only_user: The only user whose rows may be sent; None: those of all users.
+        only_user: The only user whose rows may be sent; None: the rows of all users may.
     """
 
     def __init__(self, outbox: Outbox, clock: ServerClock, *, only_user: str | None) -> None:
@@ -152,7 +153,7 @@ class Flusher:
                 settled += self._set_apart(refused)
             finally:
                 self.outbox.let_go(rows)
-            # Do not go on until nothing is left: new uses would then be sent one by one.
+            # Stop after rows that fill no batch, even if new ones have come: otherwise these would be sent one by one.
             more = len(rows) == BATCH or any(one.status == "ready" for one in settled)
             sent += sum(one.status == "sent" for one in settled)
             rejected += sum(one.status == "rejected" for one in settled)

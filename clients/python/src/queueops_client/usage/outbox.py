@@ -30,7 +30,7 @@ class Intent:
     A use that is about to begin.
 
     Attributes:
-        estimate: Tokens.
+        estimate: The estimated tokens; None: not given.
     """
 
     event_id: str
@@ -134,8 +134,8 @@ class Outbox:
 
     def complete(self, intent: Intent, *, tokens: int, unit: str) -> None:
         """
-        Write down what a use took, even if its intent was deleted: somebody may have taken it for a crash's and
-        discarded it.
+        Write down what a use took, even if its intent was deleted: a person may have discarded it as left by a
+        crash.
         """
         cost = cost_of(tokens, unit)
         with self._file.transaction() as db:
@@ -192,7 +192,7 @@ class Outbox:
         Claim the oldest rows that no process is sending.
 
         Args:
-            user_id: The user whose rows are claimed; None: those of all users.
+            user_id: The user whose rows are claimed; None: the rows of all users are.
         """
         now = time.time()
         with self._file.transaction() as db:
@@ -276,7 +276,7 @@ class Outbox:
     # The file
 
     def adopt(self) -> None:
-        """Release the rows of dead processes: others may send those that were being sent, and intents have no owner."""
+        """Release the rows of dead processes: others may then send them, and their intents have no owner any more."""
         with self._file.transaction() as db:
             owners = {row[0] for row in db.execute("SELECT DISTINCT owner FROM event WHERE owner IS NOT NULL")}
             own = self._file.seat()

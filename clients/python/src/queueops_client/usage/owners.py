@@ -1,4 +1,4 @@
-"""The owners of rows in an outbox: each locks a file of its own, and the system drops the lock when it dies."""
+"""The owners of rows in an outbox: each process locks a file of its own; the system drops the lock when it dies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_alive(outbox: Path, owner_id: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # not permitted: to take a live owner for dead would take its calls for lost
+        return True  # not permitted to open it: a live owner taken for dead would have its calls taken for lost
     try:
         _lock(descriptor)
     except OSError:

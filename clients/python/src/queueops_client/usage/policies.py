@@ -25,7 +25,7 @@ class Rules:
     """
     Attributes:
         threshold: With less than this left, `hybrid` asks first.
-        credit: The most that `hybrid` uses before it is reported to the server; None: as much as `threshold`.
+        credit: The most units used by `hybrid` and not yet reported to the server; None: as much as `threshold`.
             n outboxes pass a quota by at most (n - 1) x credit: see "How far past the quota" in the README.
     """
 

@@ -21,7 +21,7 @@ class LeftIntent:
     say so with `resolve(event_id, tokens=...)`, or with None if it did not.
 
     Attributes:
-        estimate: Tokens.
+        estimate: The estimated tokens; None: not given.
     """
 
     event_id: str

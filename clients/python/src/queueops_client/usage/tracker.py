@@ -61,7 +61,7 @@ class UsageTracker:
             among this person's lasting data.
         policy: `hybrid`, `optimistic` or `strict`.
         threshold: With less than this left, `hybrid` reserves first: units, or a share of the quota (0.1).
-        credit: The most that `hybrid` uses before it is reported to the server; by default as much as `threshold`.
+        credit: The most units used by `hybrid` and not yet reported to the server; by default as much as `threshold`.
         background: Whether a thread sends what was used, every `gather_seconds`; else `flush` and `close` do.
         max_rows: How many rows may be unsent; with so many, a use is refused before its call.
 
@@ -108,7 +108,7 @@ class UsageTracker:
         """
         `with tracker.use(estimate=800, service="gemini") as usage: ...; usage.tokens = n`.
 
-        When the block ends, the tokens that it took are on disk. After an exception nothing is counted, unless
+        When the block ends, the tokens that the call took are on disk. After an exception nothing is counted, unless
         `usage.tokens` was set before. Without `usage.tokens` the estimate counts, with a warning.
 
         Args:
