@@ -4,7 +4,7 @@
 -- params  strange: kinds, each with its pool, that this executor leaves to others
 -- locks   the chosen row, SKIP LOCKED
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does
+-- returns a row as choose_jobs.sql does
 SELECT {{claimed_job job}}, claim.token,
        (SELECT weight FROM tenancy_project WHERE id = job.project_id) AS weight, 0 AS tier_class
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim

@@ -3,10 +3,10 @@
 -- Claims skip these jobs from the moment the switch is committed; holding them also keeps the head of the index free of
 -- rows that every claim would have to skip. Running jobs are held too, as a retry would put them back into the index.
 --
--- params  scope, key: the switch, with its pool;
---         batch, service, kind, pool: of the jobs that the switch covers, null where it covers any. If a kind has one
---         service alone, that service is given, too, as the indexes begin with it;
---         most: bound of one statement
+-- params  scope, key: they name the switch, together with `pool`;
+--         batch, service, kind, pool: which jobs the switch covers (null: any). If a kind has only one service, that
+--         service is given, too, as the indexes begin with it;
+--         most: how many jobs in one statement
 -- locks   the switch's row, shared, so that a resume that deletes the switch runs before or after this statement;
 --         then the held rows, in id order
 -- clock   now(): the transaction's start
