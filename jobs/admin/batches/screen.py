@@ -51,7 +51,7 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 MAX_CAUSES_OF_A_BATCH = 5
 MAX_OPERATIONS = 50
 _snapshot = TypedAttribute[BatchSnapshot]("snapshot")
-# The `state` filter of earlier releases, which is still in people's bookmarks, as verdicts.
+# Values of the `state` filter of earlier releases, which people's bookmarks still have, and the verdicts for each.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
     "open": OPEN,
