@@ -214,7 +214,8 @@ WITH RECURSIVE first AS (
      WHERE id IS NOT NULL  -- leaves out turns without a job, which the full join kept
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
-    -- The final places. Overdue jobs are set between the others, not before them: limits may admit only the first few.
+    -- The final places. Overdue jobs are set between the others: if they all came first and limits admitted only a few
+    -- jobs, no other job would go.
     SELECT id, class, weight, is_probe,
            CASE WHEN overdue
                 THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)

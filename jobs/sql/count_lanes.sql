@@ -2,7 +2,7 @@
 --
 -- params  lanes;
 --         most: how many jobs to count in a lane;
---         sampled: of how many jobs of a lane to read cost and calls
+--         sampled: how many jobs of a lane to read for the means
 -- locks   none
 -- clock   none
 -- returns one row a lane: its name, jobs waiting (`most` where there are more), and the mean cost of a sampled call.

@@ -1,4 +1,4 @@
--- Take jobs that a pause switch covers out of the ready index, a bounded number a statement.
+-- Hold the jobs that a pause switch covers, which takes them out of the ready index; a bounded number in a statement.
 --
 -- Claims skip these jobs from the moment the switch is committed; holding them also keeps the head of the index free of
 -- rows that every claim would have to skip. Running jobs are held too, as a retry would put them back into the index.

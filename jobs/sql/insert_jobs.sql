@@ -17,7 +17,7 @@
 -- order   by idempotency keys: otherwise two statements with the same keys could deadlock. Jobs with unique keys go by
 --         their ids, so that the first job of a key is inserted. A project's batches with unique keys are stored one by
 --         one
--- locks   only those of the unique indexes: waits for another insert of the same key to end
+-- locks   only keys of the unique indexes: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
 -- returns the ids that were not inserted, because a job with the same idempotency key exists, or an unfinished job with
 --         the same unique key

@@ -1,5 +1,5 @@
 -- Release held jobs that nothing holds any more: no pause switch, no batch guard, no budget and no dependency.
--- A bounded number a statement, in id order.
+-- Each statement reads a bounded number of held jobs, in id order.
 --
 -- params  after: the last id that the previous statement read; most: rows read in one statement;
 --         batch: release only this batch's jobs (null: all jobs, in a batch or not)

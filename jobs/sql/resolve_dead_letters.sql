@@ -1,4 +1,4 @@
--- Resolve open dead letters, log that on their jobs, and take requeued jobs out of the counts of failed jobs.
+-- Resolve open dead letters, log this on the letters' jobs, and take requeued jobs out of the counts of failed jobs.
 --
 -- A requeued job counts once, by its latest requeue: the insertion of the new job counts it as queued, in the same
 -- transaction.

@@ -345,7 +345,7 @@ def _callback(batch: Batch) -> SafeString | str:
 
 
 def _holds(batch: Batch) -> list[dict[str, Any]]:
-    """The reasons why the batch's jobs wait, in the words of their own pages."""
+    """The reasons why the batch's jobs wait, in the words of the jobs' own pages."""
     limits = {rule.name: formatting.address("ratelimits_limit", rule.id) for rule in rules()}
     holds = holds_of_batch(batch.pk)
     users = users_shown(batch.project_id, [user for hold in holds if (user := as_uuid(hold.user))])

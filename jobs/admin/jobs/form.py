@@ -106,7 +106,7 @@ class JobForm(forms.Form):
         properties: Mapping[str, Any] = schema.get("properties", {})
         payload = self.opened.payload or {}
         names = {name: value for name, value in payload.items() if self._is_credential(name)}
-        shown = {**masked(payload), **names}  # a credential's name is no secret, though the mask takes it for one
+        shown = {**masked(payload), **names}  # a credential's name is no secret, but masked() hides it
         required = schema.get("required", ())
         for name in sorted(properties, key=lambda name: name not in required):  # stable: keeps the schema's order
             choices = _credentials(self, payload.get(name)) if self._is_credential(name) else None

@@ -1,4 +1,4 @@
-"""Reads the answer to a call of several jobs: its meaning for each of the jobs."""
+"""Reads from the answer to a call of several jobs how each of the jobs went."""
 
 from __future__ import annotations
 

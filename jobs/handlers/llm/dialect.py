@@ -195,7 +195,7 @@ class ErrorWords:
     account_codes: frozenset[str] = frozenset()
 
     def beside(self, *others: ErrorWords) -> ErrorWords:
-        """Return these words and those of the others."""
+        """Return these words together with the others' words."""
         every = (self, *others)
         return ErrorWords(
             too_long_codes=frozenset().union(*(words.too_long_codes for words in every)),

@@ -26,7 +26,7 @@ class MeasuredBody:
     """
     Attributes:
         text_bytes: The size of the texts as UTF-8.
-        tokens: Input that is given as numbers of tokens.
+        tokens: How many tokens are given by their numbers, not as text.
         pictures: How many there are.
         is_known: Whether all input is counted; False: the size of some part is not known.
     """
