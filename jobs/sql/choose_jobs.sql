@@ -100,8 +100,8 @@ WITH RECURSIVE first AS (
 ), competing AS MATERIALIZED (
     -- The queues whose first jobs have the first places of their tier, and as many queues whose first job is overdue.
     -- A queue is left out only if as many jobs of other projects come before it as are read. `heads`: how many jobs to
-    -- read of each queue. Weights, here and below, are looked up row by row: for a plain join the planner may begin with
-    -- the projects, and do all of this once for each project.
+    -- read of each queue. Weights, here and below, are looked up row by row: for a plain join the planner may begin
+    -- with the projects, and do all of this once for each project.
     SELECT project.weight, lined.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined

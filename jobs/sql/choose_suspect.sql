@@ -11,8 +11,8 @@ SELECT {{claimed_job job}}, claim.token,
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job AS job
         WHERE {{ready}} AND crash_count >= 2 AND {{of_pool}}
-          -- coalesce() hides the conditions from the planner's estimates: otherwise it may expect no match, and read far
-          -- more jobs than the first match.
+          -- coalesce() hides the conditions from the planner's estimates: otherwise it may expect no match, and read
+          -- far more jobs than the first match.
           -- The token was drawn before this lock: a claim with a later token may have begun and ended meanwhile.
           AND coalesce(fencing_token < claim.token, true)
           AND coalesce({{kind_of_pool job}} <> ALL(%(strange)s::text[]), true)

@@ -1,7 +1,7 @@
 -- Find which jobs were submitted within a sampled trace.
 --
--- params  ids: the jobs; projects: their projects; since: when the first of these was submitted, or earlier, so that older
---         parts of the log are not read
+-- params  ids: the jobs; projects: their projects; since: when the first of these was submitted, or earlier, so that
+--         older parts of the log are not read
 -- locks   none
 -- clock   none
 -- returns the id and traceparent of each such job; the index used holds only events with a traceparent
