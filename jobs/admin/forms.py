@@ -81,7 +81,7 @@ class RequeueForm(ConfirmForm):
 
 
 class PayloadForm(ConfirmForm):
-    """Changes one row's payload. Secrets are shown masked; a mask that is left keeps its secret."""
+    """Changes one row's payload. Secrets are shown masked; a mask that is left unchanged keeps its secret."""
 
     payload = forms.CharField(
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 18, "class": "qo-code", "spellcheck": "false"}),
@@ -163,7 +163,7 @@ class CanaryForm(ConfirmForm):
     )
 
     def clean(self) -> dict[str, Any]:
-        """Return the fields as the services take them: `canary` joins both fields."""
+        """Return the fields as the services take them: one `canary` from the rows and the percent."""
         given: dict[str, Any] = super().clean() or self.cleaned_data
         percent = given.pop("canary_percent", None)
         rows = given.get("canary")

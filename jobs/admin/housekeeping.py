@@ -26,7 +26,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import ReadOnlyMixin
 
 # Imported by name: only jobs.cluster may import the package. Its own screens unpickle stored tasks and let any function
-# be scheduled, so this module replaces them. They must be registered first, or they would replace the screens here.
+# be scheduled, so this module replaces them. They are imported first: otherwise they would replace the screens here.
 import_module("django_q.admin")
 Schedule = apps.get_model("django_q", "Schedule")
 QueuedTask = apps.get_model("django_q", "OrmQ")

@@ -32,10 +32,10 @@ class Matching:
     A verb, for all matching rows.
 
     Attributes:
-        verb: Has the action's name, permission and words; its own form and service are for chosen rows.
+        verb: The action's name, permission and words. The verb's own form and service are for chosen rows only.
         start: A service of jobs/services/operate/bulk.py; called with the filter, `actor` and the form's fields.
-        initial: The form's first values, by the filter and the count.
-        done: Says what happened to the rows; empty: the verb's word does.
+        initial: (filter, count) -> the form's first values.
+        done: The word for what happened to the rows; empty: the verb's own word.
     """
 
     verb: Verb
@@ -60,10 +60,10 @@ class MatchingMixin(QueueAdmin):
 
     def wanted_by(self, request: HttpRequest) -> BaseModel:
         """
-        The filter that the list's address means.
+        Return the filter that the list's address states.
 
         Raises:
-            InvalidFilter: A parameter has no such value.
+            InvalidFilter: A parameter has a value that its field does not take.
         """
         raise NotImplementedError
 
@@ -151,10 +151,10 @@ def words_of(count: int, is_least: bool) -> str:  # noqa: FBT001 - of one figure
 
 def parameters_of(request: HttpRequest, names: Mapping[str, str]) -> dict[str, Any]:
     """
-    The list's parameters as a service's filter names them, and the range of creation.
+    Return the list's parameters by the names of a service's filter, and the range of times of creation.
 
     Args:
-        names: The list's parameter, and the filter's.
+        names: The list's parameters, each with the filter's name for it.
 
     Raises:
         InvalidFilter: A parameter is empty or unknown: it would narrow nothing, and the action would apply to

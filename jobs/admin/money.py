@@ -26,7 +26,7 @@ def money_shown(spent: SpendSum | None, saved: int = 0) -> str | None:
     `0.0125 USD for 3 calls`, and the part that is unknown; None: nothing was paid for.
 
     Args:
-        saved: How much more it would have cost live, in micro-units.
+        saved: How much more the same calls would have cost live, in micro-units.
     """
     if spent is None:
         return None

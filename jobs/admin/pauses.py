@@ -89,7 +89,7 @@ RESUME = Verb(
     done="resumed",
     explains="Its jobs may start again, unless another pause covers them.",
     icon="play_arrow",
-    # The platform ends its own switches. A window ends by itself, or on its page.
+    # The platform ends its own switches. A window's switch ends with the window, or on the window's page.
     applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS, window=None),
     carry_out=_resume,
     form=ResumeForm,
@@ -136,7 +136,7 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
             address = reverse("admin:jobs_pauseswitch_try_now", args=[switch.pk])
             return format_html('<a class="qo-link" href="{}">Try again now…</a>', address)
         if switch.scope not in pauses.OPERATORS:
-            return ""  # the platform ends its own
+            return ""  # the platform ends its own switches
         address = reverse("admin:jobs_pauseswitch_resume", args=[switch.pk])
         return format_html('<a class="qo-link" href="{}">Resume…</a>', address)
 
@@ -168,8 +168,8 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
             wanted = form.cleaned_data
             try:
                 covered = pauses.count_covered(wanted["scope"], wanted["key"])
-                # The count is for the typed scope and key. If others were typed meanwhile, the page shows their count
-                # first.
+                # The count is for the typed scope and key. If another scope or key was typed meanwhile, the page shows
+                # its count first.
                 if request.POST.get("counted") == f"{wanted['scope']} {wanted['key']}":
                     held = pauses.pause_scope(
                         wanted["scope"], wanted["key"], actor=actor_of(request), reason=wanted["reason"]

@@ -57,7 +57,7 @@ def read_batch(request: Request) -> BatchBody:
             raise InvalidInput(AN_ARRAY) from None
         raise
     refuse_too_many(len(given.jobs))
-    # A job that is no object goes on as text, so that its error names its place like any other.
+    # A job that is no object goes on as text, so that its error names its place, as for any other job.
     document = raw.decode()
     texts = elements(member(document, "jobs") or "") or repeat("")
     lines = (
@@ -84,7 +84,7 @@ def _read_lines(request: Request) -> BatchBody:
 
 
 def _parsed(text: str) -> Any:
-    """Parse a line. Text that is no JSON goes on as text, so that its error names its place like any other."""
+    """Parse a line. Text that is no JSON goes on as text, so that its error names its place, as for any other job."""
     try:
         return pydantic_core.from_json(text)
     except ValueError:

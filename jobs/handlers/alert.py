@@ -62,7 +62,7 @@ class AlertPayload(BaseModel, title="Delivery"):
     payload=AlertPayload,
     idempotent=True,  # a second message is better than none
     retry="receiver",
-    internal=True,  # else a producer could mail operators, and name any service as the one that does not answer
+    internal=True,  # otherwise a producer could mail operators, and fake an outage of any service
 )
 async def deliver_alert(job: RunningJob[AlertPayload]) -> Done:
     """Tell a route of an alert; repeated for three days until the mail server or the receiver accepts it."""

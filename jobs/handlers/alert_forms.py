@@ -67,7 +67,7 @@ def native_form(told: Told, message_id: str, *, pagerduty_url: str) -> NativeFor
 
 
 def _slack(told: Told) -> dict[str, Any]:
-    """Compose plain text: otherwise Slack would read other people's messages for links and mentions."""
+    """Compose plain text: otherwise Slack would make links and mentions of words in other people's messages."""
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(told.subject[:SLACK_HEADER])},
         {"type": "section", "text": _plain(told.text[:SLACK_SECTION])},

@@ -64,7 +64,7 @@ class Remote:
         intent: QueueOps's id of the batch; None: the provider does not state it.
         made_at: When the batch was created; None: the provider does not state it.
         lines: How many lines the batch has; 0: the provider does not state it.
-        done: Lines worked through, those that failed included.
+        done: How many lines are worked through, including failed lines.
         files: Ids of the files that the provider keeps, by role: `input`, `output`, `errors`.
         error: Why the provider refused the whole batch.
         is_full: The batch was refused because too much is enqueued at the provider: later it may be accepted.
@@ -128,7 +128,7 @@ class BatchApi(Protocol):
     One provider's batch API.
 
     Attributes:
-        most_lines, most_bytes: What one batch may have.
+        most_lines, most_bytes: The most lines and the most bytes that one batch may have.
         appears_seconds: How long it may take until a created batch is in the provider's list.
         names_batches: Whether the list shows QueueOps's id of each batch. If not, only the results show it.
     """
@@ -145,7 +145,7 @@ class BatchApi(Protocol):
         ...
 
     async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
-        """Create the batch from the files that `prepare` returned; again only if the list lacks the intent's batch."""
+        """Create the batch from the files that `prepare` returned; called again only if the list lacks the batch."""
         ...
 
     def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
@@ -153,7 +153,7 @@ class BatchApi(Protocol):
         ...
 
     async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
-        """Give each line's custom id to `take`; False: the provider does not show them while it works."""
+        """Give each line's custom id to `take`; False: the provider does not show the ids before the batch ends."""
         ...
 
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote: ...
@@ -186,7 +186,7 @@ def refused(payload: Any, status: int, body: Any, secrets: tuple[str, ...]) -> E
 class BatchForm:
     """
     Attributes:
-        apis: By the name that a ProviderBatch stores. If one were renamed, its open batches would not be found.
+        apis: The APIs by the name that a ProviderBatch stores. If a name changed, its open batches would not be found.
         api_of: (payload, its credential's own address or empty) -> the name of the API to use; empty: none, so the
             job goes live.
         compose: (payload, credential) -> the body of its line.
@@ -231,7 +231,7 @@ def line_of(custom_id: str, batch_id: UUID) -> int | None:
 
 
 def job_of(custom_id: str) -> UUID | None:
-    """Return the job whose line it is; None: the id is not QueueOps's."""
+    """Return the job whose line has this custom id; None: the id is not QueueOps's."""
     try:
         return UUID(int=int(custom_id.split("-")[2], len(DIGITS)))
     except (IndexError, ValueError):
@@ -292,18 +292,18 @@ async def find_batch(
     """
     Look for the provider's batch that was created for this intent.
 
-    If the list does not show QueueOps's id, a candidate has as many lines, was created since, and belongs to no other
-    intent. If it has ended, its first result must have the intent's id. A single candidate that still works is taken
-    for the intent's: to create another would pay twice. Its results prove it in the end.
+    If the list does not show QueueOps's id, a candidate has as many lines as the intent, was created later, and belongs
+    to no other intent. If it has ended, its first result must have the intent's id. A single candidate that has not
+    ended is taken for the intent's batch: otherwise a second would be created and paid for. Its results prove it later.
 
     Args:
         known: The provider's ids of batches that belong to other intents.
 
     Raises:
-        ProviderError: Several batches still work that may be the intent's, so it is not known yet which one is.
+        ProviderError: Several batches that have not ended may be the intent's: nobody can tell yet which one is.
     """
     working: list[Remote] = []
-    # A batch that is found by its id cannot be mistaken, so the search begins as early as clocks may differ.
+    # A batch found by its id cannot be another intent's, so the search begins earlier, by as much as clocks may differ.
     since = intent.created_at - (CLOCK_IS_WRONG if api.names_batches else timedelta())
     async for remote in api.listed(send, access, since=since):
         if api.names_batches:

@@ -148,7 +148,7 @@ def _succeeded(result: TaskResult[Any], value: Any) -> Done:
 
 
 def _failed(result: TaskResult[Any], error: Exception) -> ProviderError:
-    """Send `task_finished`, and return an error that names the exception's class; raise it from the exception."""
+    """Send `task_finished`; return an error that names the exception's class, to be raised from the exception."""
     path = f"{type(error).__module__}.{type(error).__qualname__}"
     result.errors.append(TaskError(exception_class_path=path, traceback="".join(format_exception(error))))
     _end(result, TaskResultStatus.FAILED)

@@ -18,7 +18,7 @@ SHOULD_RETRY = "should_retry"
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 
 Used = tuple["int | None", "Usage | None"]
-"""A call's cost and usage, as `Done` has them. None: the provider did not state it."""
+"""A call's cost and usage, as `Done` has them. None: the provider did not state the figure."""
 
 UNTOLD: Used = (None, None)
 
@@ -39,8 +39,9 @@ class ProviderError(Exception):
             allowed); repeating cannot help. `answered`: the provider gave `status`.
             `unknown`: sent, but no complete answer came; the effect may have been applied.
         details: JSON-able facts for the dead letter.
-        push_back: The quota that the provider says was exceeded. If None, it is read from the answer, where the status
-            may mean a quota. The job is given back without spending an attempt, and the quota's counters cool down.
+        push_back: The quota that the provider says was exceeded. If None, it is read from the answer, if the status may
+            mean a quota. After an exceeded quota, the job is given back without spending an attempt, and the quota's
+            counters cool down.
         repeat: Whether another attempt may help, if the handler knows better than `status` and `outcome` say. The
             error then concerns no quota, and only the retry policy says when.
         used: The cost and usage of a call that was answered: it is paid for although the attempt failed.

@@ -19,7 +19,7 @@ class Fallback:
 
     Attributes:
         payload: The job's new payload; its service, model, credential and cost follow from it.
-        when: `rate_limited`: it waits for limits longer than `after_seconds`. `unavailable`: its target does not
+        when: `rate_limited`: the job waits for limits longer than `after_seconds`. `unavailable`: its target does not
             answer. `context_too_long`: its input is too long for the model. `no_credit`: the provider wants to be paid.
     """
 

@@ -40,7 +40,7 @@ class Coalesce:
         max_items: How many jobs one call takes at most.
         max_bytes: How many bytes the payloads of one call have at most.
         counts_each: Whether the call costs the tokens of each of its jobs, so that token limits must admit them all.
-            False: it costs as much as one job, however many leave with it.
+            False: the call costs as much as one job, however many jobs share it.
     """
 
     key: Callable[[Any], str | None]
@@ -102,7 +102,7 @@ def read_searchable(kind: str, given: Any) -> tuple[str, ...]:
 def check_options(handler: Handler, aliases: object) -> None:
     """
     Raises:
-        ImproperlyConfigured: With the option and its rule.
+        ImproperlyConfigured: An option breaks its rule; the error names both.
     """
     kind = handler.kind
 

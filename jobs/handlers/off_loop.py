@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 SMALL_BYTES = 100_000  # work on so few bytes takes milliseconds; a thread would cost more time than it saves
 
-# One thread only: several together would keep the interpreter from the loop. It starts at first use, after the fork.
+# One thread only: several would together keep the event loop from running. It starts at first use, after the fork.
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="off-loop")
 
 

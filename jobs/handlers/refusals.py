@@ -14,7 +14,7 @@ from .llm.providers import DIALECTS
 
 ParseRefusal = Callable[[int, Mapping[str, str], bytes], PushBack | None]
 
-# Codes of the account or the key: every other call with that credential gets the same answer.
+# Codes for a closed account or key, or for used-up credit: every other call with that credential gets the same answer.
 ACCOUNT_CLOSED = frozenset({CREDIT_GONE}).union(*(dialect.words.account_codes for dialect in DIALECTS.values()))
 BY_DOMAIN: dict[str, ParseRefusal] = {
     "googleapis.com": parse_google,

@@ -92,7 +92,7 @@ class Continue:
 
     Attributes:
         partial: JSON-able; stored with the job in place of its result.
-        cost, usage: As in Done, of the call just made.
+        cost, usage: As in Done, for the call just made.
     """
 
     partial: Any
@@ -115,7 +115,7 @@ class Cost:
             figures learned from earlier calls may be higher.
         told_output: The maximum of output tokens that the request states to its provider; None: it states none.
         calls: How many calls the job makes, one after the other: each but the last ends with Continue. The other
-            figures are those of the largest call; `units` may have the input tokens of all calls as `input_of_calls`.
+            figures describe the largest call; `units` may have the input tokens of all calls as `input_of_calls`.
     """
 
     known: int
@@ -185,7 +185,7 @@ class RunningJob(Generic[P]):
     payload: P
     project: str
     user_id: UUID | None
-    effect_key: str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
+    effect_key: str  # to send to a provider that takes such a key: it stays the same over retries and requeues
     attempt: int  # 1 for the first
     report: Callable[[int, str], None] = field(repr=False)
     cost: int = 1  # as estimated when it was submitted
@@ -355,15 +355,16 @@ def handler(
             the decrypted credential in `job.credential`.
         credential_faults: A function of a payload and a credential: why the two do not fit together, by field of the
             payload. Without it the credential must be of the payload's service.
-        only_in: A function of the payload: the only project whose jobs may have it. Without it any project's may.
+        only_in: A function of the payload: the only project whose jobs may have it. Without `only_in`, every project's
+            jobs may.
         model: A function of the payload: the model that its call goes to, if the provider counts models apart.
         target: A function of the payload: the URL of its call, if the service has several addresses. The outage breaker
-            tells them apart by scheme, host and port, and their paths. Without `target` it uses the credential's own
-            address, if there is one, and the model.
+            tells addresses apart by scheme, host and port, and also the paths of one address. Without `target` it uses
+            the credential's own address, if there is one, and the model.
         coalesce: How waiting jobs share one call. The function, which must be async, then takes a sequence of running
             jobs and returns one Done or exception for each; see also Poison and Bisect.
         user_turns: Whether the users of a project take turns even if no limit counts them.
-        internal: Whether only QueueOps itself submits such jobs; those of producers are refused.
+        internal: Whether only QueueOps itself submits such jobs; jobs of producers are refused.
         calls_out: Whether the handler calls a service, so that missing answers mean an outage of the service. False:
             failures and timeouts are the handler's own.
         searchable: Fields of the payload by which its jobs can be found, such as `("order_id", "customer.email")`. Each

@@ -172,7 +172,7 @@ def settle_at_once(error: ProviderError) -> None:
 
 def secret_of(row: Any) -> str:
     """
-    The secret that a webhook's or an alert route's messages are signed with.
+    The secret that signs the messages of a webhook or of an alert route.
 
     Raises:
         ProviderError: No key decrypts it.

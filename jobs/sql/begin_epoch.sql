@@ -1,11 +1,12 @@
 -- Begin a new epoch, and pause everything: the database was put back to an earlier moment.
 --
--- Tokens go on far above those that the lost time may have given: calls that still run from then cannot write here.
+-- New fencing tokens begin far above all tokens that may have been drawn in the lost time. Otherwise calls that still
+-- run from then could write here.
 --
 -- params  since: begin an epoch only if none began after this moment, so that only one of those who notice acts;
---         reason, actor: written into the pause of everything, in place of those of an earlier such pause
+--         reason, actor: written into the pause of everything, over the reason and actor of an earlier such pause
 -- locks   the epoch's row, then the switch
--- clock   clock_timestamp(), now() of the switch
+-- clock   clock_timestamp() for the epoch, now() for the switch
 -- returns the new epoch, and the token that the sequence goes on from; no row: somebody else has begun an epoch
 WITH begun AS (
     UPDATE jobs_epoch

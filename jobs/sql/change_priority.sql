@@ -1,9 +1,9 @@
 -- Give waiting jobs another priority, and log it. The jobs keep their age: eligible_since does not change.
 --
--- params  ids; priority; actor, message: of the event
+-- params  ids; priority; actor, message: parts of the logged event
 -- locks   the rows, in id order; waits for locked rows
 -- clock   now(): the transaction's start
--- returns the ids changed; a missing job does not wait, or has this priority already
+-- returns the ids changed; a job that is left out does not wait, or has this priority already
 WITH candidate AS MATERIALIZED (
     SELECT id, priority FROM jobs_job
      WHERE id = ANY(%(ids)s::uuid[]) AND status IN {{waiting}}

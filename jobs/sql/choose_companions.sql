@@ -1,11 +1,12 @@
--- Choose and lock jobs that may leave with a chosen one as one call.
+-- Choose and lock jobs that may leave in one call with a job that is chosen already.
 --
--- params  keys: coalesce keys, each once; most: jobs of each key; bytes: of all payloads of each key;
+-- params  keys: coalesce keys, each once; most: how many jobs of each key;
+--         bytes: the most bytes that the payloads and partial results of each key may have together;
 --         except: ids chosen already;
---         token: the claim's, which the companions will get (jobs whose token is not lower are left out)
+--         token: the claim's fencing token, which the companions will get (only jobs with a lower one are chosen)
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does, the oldest of each key first; token, weight and class are placeholders
+-- returns rows as choose_jobs.sql does, the oldest of each key first; token, weight and class are placeholders
 SELECT {{claimed_job job}}, 0::bigint AS token, 1.0::float8 AS weight, 0 AS tier_class
   FROM unnest(%(keys)s::text[], %(most)s::int[], %(bytes)s::bigint[]) AS wanted (key, most, bytes)
  CROSS JOIN LATERAL (

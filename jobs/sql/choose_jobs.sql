@@ -8,10 +8,11 @@
 --   pause, rule, open      the pause switches, the aging rules, the lanes with room.
 --   scored, lined          these first jobs with score and class, and their places in the turns.
 --   competing              the queues whose first job may be chosen, and how many jobs to read of each.
---   near, deeper, foremost the jobs that compete: of these queues, of open lanes, and probes of targets that are out.
+--   near, deeper, foremost the jobs that compete: jobs of these queues and of open lanes, and probes of targets that
+--                          are out.
 --   head, classed          each of these jobs with its score and class.
---   flowing, turned        its place among its project's lanes, and in its project's turns.
---   ranked, placed         its place among all jobs; overdue jobs of lower classes are set between the others.
+--   flowing, turned        each job's place in the turns of its project's lanes, and in the turns of the projects.
+--   ranked, placed         each job's place among all; overdue jobs of lower classes are set between the others.
 --
 -- Last, the jobs are locked in the order of their places, until enough are locked. More jobs are read than wanted, so
 -- that several executors find jobs behind each other's claims. Jobs that are only read are not locked, or other
@@ -27,16 +28,18 @@
 --         resting: lanes whose probe a limit has just refused;
 --         strange: kinds, each with its pool, that this executor leaves to others;
 --         everywhere: whether to read the queues of all projects and tiers;
---         known_projects, known_priorities, known_since: the only queues to read otherwise, and from which second since
---         1970 on;
---         flow_projects, flow_passes: the pass of each project's jobs outside lanes among its lanes, 0 if not named;
---         most_bytes: of the payloads and partial results of all chosen jobs together
+--         known_projects, known_priorities, known_since: the only queues to read if `everywhere` is false, each from a
+--         time on (seconds since 1970);
+--         flow_projects, flow_passes: the pass of a project's jobs outside lanes in the turns of its lanes, 0 if the
+--         project is not named;
+--         most_bytes: the most bytes that the payloads and partial results of all chosen jobs may have together
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
 -- returns one row a chosen job: the columns of ClaimedJob, and for the turns the project's weight and the job's class
 WITH RECURSIVE first AS (
     -- The first job of each queue, found by a step from queue to queue.
-    -- Order by all columns of the ready index: by another index, a project's finished jobs would be read, too.
+    -- Order by all columns of the ready index: otherwise the planner may take another index, and read a project's
+    -- finished jobs, too.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
       WHERE %(everywhere)s::boolean AND {{claimable}} AND {{of_pool}}
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
@@ -49,7 +52,7 @@ WITH RECURSIVE first AS (
               AND {{claimable}} AND {{of_pool}}
             ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
 ), front AS (
-    -- The same, or the first jobs of the known queues where this claim reads these alone.
+    -- The rows of `first` or, if `everywhere` is false, the first job of each known queue.
     SELECT * FROM first
      UNION ALL
     SELECT job.*
@@ -65,22 +68,22 @@ WITH RECURSIVE first AS (
     -- The pause switches.
     SELECT scope, key, pool FROM jobs_pauseswitch
 ), rule AS MATERIALIZED (
-    -- The aging rule of each tier, beside that of the tier to which its jobs rise.
+    -- The aging rule of each tier, beside the rule of the tier to which its jobs rise.
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
            next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
       FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
 ), scored AS (
     -- The first jobs of queues that are not paused, with their scores.
-    -- Full joins, here and below, make the planner hash: it does not know how long the lists are, and would compare
-    -- every row with every entry. Rows without a partner are left out afterwards.
+    -- Full joins, here and below, make the planner hash: it does not know how long the lists are, and otherwise would
+    -- compare every row with every entry. Rows without a partner are left out afterwards.
     SELECT job.*, rule.base, job.age >= rule.first_after_seconds AS waited_long, {{score_of_age job}} AS score
       FROM (SELECT front.*, date_part('epoch', {{now}} - eligible_since) AS age
               FROM front
              WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still front}})
-            OFFSET 0) AS job  -- without OFFSET 0, each mention of the age would work it out again
+            OFFSET 0) AS job  -- without OFFSET 0, each use of the age would compute it again
       FULL JOIN rule ON rule.tier = job.priority
 ), lined AS (
-    -- The same with their places among the first jobs of their tier: class, then the turns of projects, then score.
+    -- These first jobs with their places in their tier: by class, then by the turns of projects, then by score.
     SELECT scored.project_id, priority, eligible_since, id, coalesce(flow.pass, 0) AS pass,
            row_number() OVER (PARTITION BY base, waited_long
                                   ORDER BY scored.class DESC,
@@ -96,9 +99,9 @@ WITH RECURSIVE first AS (
              ON flow.project = scored.project_id
 ), competing AS MATERIALIZED (
     -- The queues whose first jobs have the first places of their tier, and as many queues whose first job is overdue.
-    -- If a queue is left out, as many jobs of other projects come before it as are read. `heads`: how many jobs to read
-    -- of each. Weights, here and below, are looked up row by row: in a plain join the planner may begin with the
-    -- projects and do all of this once for each.
+    -- A queue is left out only if as many jobs of other projects come before it as are read. `heads`: how many jobs to
+    -- read of each queue. Weights, here and below, are looked up row by row: for a plain join the planner may begin
+    -- with the projects, and do all of this once for each project.
     SELECT project.weight, lined.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined
@@ -116,12 +119,12 @@ WITH RECURSIVE first AS (
             UNION ALL
            (SELECT id, eligible_since FROM jobs_job
              WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
-               AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- not past the dead entries again
+               AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- skips dead index entries
                AND {{claimable}} AND {{of_pool}}
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
-    -- The queues of which more than one job was read, how many each had, and how many were found in their tier.
+    -- The queues of which several jobs were to be read. `own`: how many of a queue were found. `found`: of its tier.
     SELECT project_id, weight, pass, priority, heads, since, count(*) AS own,
            sum(count(*)) OVER (PARTITION BY priority) AS found
       FROM near
@@ -167,32 +170,32 @@ WITH RECURSIVE first AS (
      CROSS JOIN LATERAL (
            SELECT id, eligible_since, project_id, priority, lane FROM jobs_job
             WHERE id = breaker.probe_job_id AND crash_count < 2 AND {{of_pool}}
-           OFFSET 0) AS job  -- makes it read by id: otherwise PostgreSQL 15 would read all jobs of each project
+           OFFSET 0) AS job  -- OFFSET 0 makes PostgreSQL 15 read by id, not all jobs of each project
      CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = job.project_id OFFSET 0) AS project
      WHERE breaker.opened_at IS NOT NULL
-       -- Otherwise a refused probe that is first in its turn would take the one free slot of every claim.
+       -- If refused probes were not left out, one that is first in its turn would take the free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
 ), head AS (
-    -- The same with their scores.
+    -- All jobs that compete, with their scores.
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,
            job.age >= rule.first_after_seconds AS waited_long,
            {{score_of_age job}} AS score
       FROM (SELECT *, date_part('epoch', {{now}} - eligible_since) AS age FROM foremost OFFSET 0) AS job
       JOIN rule ON rule.tier = job.tier
 ), classed AS MATERIALIZED (
-    -- The same with their classes: the highest tier whose base the score reaches.
+    -- All jobs that compete, with their classes: the highest tier whose base the score reaches.
     SELECT head.*,
            width_bucket(score, (SELECT array_agg(base::float8 ORDER BY base) FROM jobs_agingrule)) AS class
       FROM head
 ), flowing AS (
-    -- The same with their places in the turns between the lanes of a project.
+    -- All jobs that compete, with their places in the turns between the lanes of a project.
     SELECT classed.*,
            classed.pass + row_number() OVER (PARTITION BY class, project_id, lane
                                                  ORDER BY score DESC, eligible_since, id) AS flow_turn
       FROM classed
 ), turned AS (
-    -- The same with their places in the turns between projects.
+    -- All jobs that compete, with their places in the turns between projects.
     SELECT flowing.*,
            waited_long AND flowing.class < (SELECT max(class) FROM classed) AS overdue,
            -- The turn's start, not its end: see jobs/services/claim/fair_share.py.
@@ -204,14 +207,15 @@ WITH RECURSIVE first AS (
       FULL JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
                 AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
 ), ranked AS (
-    -- The same with their places among all jobs; `nth`: an overdue job's place among the overdue jobs.
+    -- All jobs that compete, with their places among all; `nth`: an overdue job's place among the overdue jobs.
     SELECT turned.*,
            row_number() OVER in_order AS place, count(*) FILTER (WHERE overdue) OVER in_order AS nth
       FROM turned
      WHERE id IS NOT NULL  -- leaves out turns without a job, which the full join kept
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
-    -- The final places. Overdue jobs are set between the others, not before them: limits may admit only the first few.
+    -- The final places. Overdue jobs are set between the others: if they all came first and limits admitted only a few
+    -- jobs, no other job would go.
     SELECT id, class, weight, is_probe,
            CASE WHEN overdue
                 THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)

@@ -1,11 +1,11 @@
--- Choose and lock the job that is ready outside lanes, if it is the only one: then jobs need not be put in order.
+-- Choose and lock the job that is ready outside lanes, if it is the only such job and so needs no order.
 -- The variant `pooled`, with the parameter `pool`, chooses among the jobs of that pool.
 --
 -- params  strange: kinds, each with its pool, that this executor leaves to others
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does; two rows: several jobs may be claimed, and their order matters. No row where twenty
---         jobs are ready, whether or not something holds them back
+-- returns rows as choose_jobs.sql does; two rows: several jobs may be claimed, and their order matters. No row if
+--         twenty jobs or more are ready, even if something holds them back
 SELECT {{claimed_job job}}, claim.token,
        (SELECT weight FROM tenancy_project WHERE id = job.project_id) AS weight,
        (SELECT count(*)::int FROM jobs_agingrule AS own JOIN jobs_agingrule AS rule ON rule.base <= own.base

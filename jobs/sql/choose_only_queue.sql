@@ -4,18 +4,19 @@
 --
 -- params  wanted: most jobs to choose;
 --         strange: kinds, each with its pool, that this executor leaves to others;
---         most_bytes: of the payloads and partial results of all chosen jobs together
+--         most_bytes: the most bytes that the payloads and partial results of all chosen jobs may have together
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does. No row where age may not be the right order: a second queue has jobs, or anything
---         is paused. Likewise if a target does not answer, or a job has waited long enough for its score to rise
+-- returns rows as choose_jobs.sql does. No row where age may not be the right order: a second queue has jobs, or
+--         anything is paused. Likewise if a target does not answer, or a job has waited long enough for its score to
+--         rise
 WITH first AS MATERIALIZED (
-    -- The first job of all queues. Order by all columns of the ready index, as in choose_jobs.sql.
+    -- The very first job of the queues. Order by all columns of the ready index, as in choose_jobs.sql.
     SELECT project_id, priority, eligible_since, id FROM jobs_job
      WHERE {{claimable}} AND {{of_pool}}
      ORDER BY project_id, priority, eligible_since, id LIMIT 1
 ), alone AS MATERIALIZED (
-    -- The same job with its project's weight and its class, if no other queue has jobs.
+    -- This job with its project's weight and its own class; no row if the order may not be by age alone.
     SELECT first.*, (SELECT weight FROM tenancy_project WHERE id = first.project_id) AS weight,
            (SELECT count(*)::int FROM jobs_agingrule AS lower WHERE lower.base <= rule.base) AS tier_class
       FROM first JOIN jobs_agingrule AS rule ON rule.tier = first.priority
@@ -38,7 +39,7 @@ SELECT job.*, claim.token, alone.weight, alone.tier_class, {{claim_bytes job}} A
  CROSS JOIN LATERAL (
        SELECT id FROM jobs_job
         WHERE project_id = alone.project_id AND priority = alone.priority
-          AND (eligible_since, id) >= (alone.eligible_since, alone.id)  -- not past the dead entries again
+          AND (eligible_since, id) >= (alone.eligible_since, alone.id)  -- skips dead index entries
           AND {{claimable}} AND {{of_pool}}
         ORDER BY eligible_since, id
         LIMIT 2 * %(wanted)s::int + 16) AS near

@@ -1,10 +1,10 @@
--- Choose and lock queued jobs to park: the oldest of each tier, of lanes in which more jobs wait than will leave soon.
+-- Choose and lock queued jobs to park: the oldest of each tier, in lanes where more jobs wait than will leave soon.
 --
 -- params  lanes: names;
---         services, call_types, projects, users: parts of the lanes' names, and first columns of the index that finds
---         their jobs (a null user: jobs without a user);
---         soon: how many jobs of each lane are expected to leave soon, parallel to the others;
---         most: bound of the statement, and of the jobs read in each tier of a lane
+--         services, call_types, projects, users: parts of each lane's name (a null user: jobs without a user), which
+--         are also the first columns of the index that finds the lane's jobs;
+--         soon: how many jobs of each lane are expected to leave soon, parallel to the other arrays;
+--         most: how many jobs to choose at most, and how many to read in each tier of a lane
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none
 -- returns id, lane, priority, eligible_since, kind, cost, known_cost and costs (JSON text), in no order across lanes

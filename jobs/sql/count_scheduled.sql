@@ -1,11 +1,11 @@
--- Count the jobs that wait for their scheduled time: of batches, of projects, and of all projects together.
+-- Count the jobs that wait for their scheduled time, by batch, by project, and for all projects together.
 --
 -- params  batches, projects: arrays of ids; everybody: whether to count all projects together, too;
---         most: jobs counted of each
+--         most: how many jobs to count at most for each
 -- locks   none
 -- clock   now(): the transaction's start
 -- returns the id of a batch or project (empty: all projects), its number of jobs (`most`: there may be more), and their
---         first and last time. No row where no job waits so
+--         first and last time. A batch or project without such jobs has no row
 WITH RECURSIVE busy AS (
     (SELECT service FROM jobs_job
       WHERE {{scheduled}} AND %(everybody)s::bool

@@ -1,7 +1,7 @@
--- Count waiting jobs by service, state and priority, a bounded part of each service. Jobs that wait for their scheduled
--- time are counted as a state of their own, `scheduled`.
+-- Count waiting jobs by service, state and priority, up to a bound for each service and state. Jobs that wait for their
+-- scheduled time are counted as a state of their own, `scheduled`.
 --
--- params  most: jobs counted of one service and state; most_services: the first so many by name, others are left out
+-- params  most: jobs counted of one service and state; most_services: how many services to count, the first by name
 -- locks   none
 -- clock   now(): the transaction's start
 -- returns service, state, priority, how many; where a service and state add up to `most`, there may be more

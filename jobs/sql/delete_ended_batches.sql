@@ -1,6 +1,6 @@
 -- Delete one chunk of batches that ended before a time and have no job left, with their counts and tags.
 --
--- params  before; most: bound of one statement
+-- params  before; most: how many batches in one statement
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   none
 -- returns the ids deleted. A batch stays while a job of it remains, a feature keeps it or a job depends on it

@@ -1,6 +1,6 @@
 -- Delete one chunk of jobs that ended before a time, with their tags, resolved dead letters and webhook deliveries.
 --
--- params  before; most: bound of one statement
+-- params  before; most: how many jobs in one statement
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   none
 -- returns the ids deleted. A job stays while its dead letter is open, while its requeue remains, or while a dependency

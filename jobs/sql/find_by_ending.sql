@@ -1,8 +1,9 @@
--- Find the jobs of one window of ids whose id ends with these bytes. Callers read the newest window first.
+-- Find the jobs whose id ends with the given bytes, within one window of ids. Callers read the newest window first.
 --
--- No index serves endings of ids, so a window of the primary key is read, without its rows.
+-- No index serves endings of ids, so a window of the primary key's index is read, without the jobs' rows.
 --
--- params  before: ids below this one, null: from the newest; most: ids of the window; ending: bytes
+-- params  before: the window ends below this id (null: with the newest); most: how many ids the window has;
+--         ending: bytes
 -- locks   none
 -- clock   none
 -- returns each match as id and false; then the window's last id and true, whether or not it matches, so that the next

@@ -1,10 +1,10 @@
--- Find the lanes in which more jobs wait than their share of a window admits.
+-- Find the lanes in which more jobs wait than the lane's share of a limit's window admits.
 --
 -- params  lanes, depths, amounts: parallel arrays;
---         depths: jobs that the window admits (null: no limit counts calls);
---         amounts: tokens that the window admits (null: no limit counts tokens), divided by the mean cost of the lane's
---         first jobs;
---         sampled: how many first jobs are read
+--         depths: how many jobs each lane's share admits (null: no limit counts calls);
+--         amounts: how many tokens each share admits (null: no limit counts tokens), which the statement divides by the
+--         mean cost of the lane's first jobs;
+--         sampled: how many first jobs are read for this mean
 -- locks   none
 -- clock   none
 -- returns the lanes' names

@@ -1,6 +1,6 @@
 -- Find which jobs were submitted within a sampled trace.
 --
--- params  ids: of the jobs; projects: of the jobs; since: when the first of them was submitted, or earlier, so that
+-- params  ids: the jobs; projects: their projects; since: when the first of these was submitted, or earlier, so that
 --         older parts of the log are not read
 -- locks   none
 -- clock   none

@@ -1,11 +1,11 @@
--- Find out whether the database lacks claims that were committed: it was put back to an earlier moment.
+-- Find out whether the database lacks claims that were committed. If so, it was put back to an earlier moment.
 --
 -- params  ids, projects, tokens: parallel arrays, claims that were committed;
 --         reached: a token that the sequence had reached
 -- locks   none
 -- clock   none
--- returns one row: whether the database lacks any of these, the token that the sequence has reached, and whether the
---         server is a standby. A standby may lack commits only because they are not replicated yet
+-- returns one row: whether the database lacks a claim or `reached`, the token that the sequence has reached, and
+--         whether the server is a standby. A standby may lack commits only because they are not replicated yet
 SELECT EXISTS (SELECT FROM unnest(%(ids)s::uuid[], %(projects)s::text[], %(tokens)s::bigint[])
                            AS claimed (id, project, token)
                  JOIN jobs_job AS job ON job.id = claimed.id AND job.project_id = claimed.project

@@ -1,13 +1,15 @@
 -- Let go of the executors of a dead installation: end their leases, set their heartbeats back, free their duties.
 --
--- Their rows stay until upkeep has rescued their jobs. They show that the whole host died, so no job counts a crash.
+-- The executors' rows stay until upkeep has rescued their jobs. These rows show that the whole host died, so no job
+-- counts a crash.
 --
--- params  every: let go of all executors, not only of those without a heartbeat since the server's start, or for long;
+-- params  every: let go of all executors, not only of executors without a heartbeat since the server's start, or for
+--         `silent` seconds;
 --         silent: seconds without a heartbeat after which an executor counts as dead;
 --         aged: how many seconds before now their last heartbeat is set to
 -- locks   the executors' rows, their running jobs in id order, the duties
 -- clock   now()
--- returns executors let go, leases ended, and executors that live
+-- returns how many executors were let go, how many leases were ended, and how many executors live on
 WITH gone AS (
     UPDATE jobs_executor
        SET heartbeat_at = {{now}} - %(aged)s * interval '1 second'

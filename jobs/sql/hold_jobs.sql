@@ -1,12 +1,12 @@
--- Take jobs that a pause switch covers out of the ready index, a bounded number a statement.
+-- Hold the jobs that a pause switch covers, which takes them out of the ready index; a bounded number in a statement.
 --
 -- Claims skip these jobs from the moment the switch is committed; holding them also keeps the head of the index free of
 -- rows that every claim would have to skip. Running jobs are held too, as a retry would put them back into the index.
 --
--- params  scope, key: the switch, with its pool;
---         batch, service, kind, pool: of the jobs that the switch covers, null where it covers any. If a kind has one
---         service alone, that service is given, too, as the indexes begin with it;
---         most: bound of one statement
+-- params  scope, key: they name the switch, together with `pool`;
+--         batch, service, kind, pool: which jobs the switch covers (null: any). If a kind has only one service, that
+--         service is given, too, as the indexes begin with it;
+--         most: how many jobs in one statement
 -- locks   the switch's row, shared, so that a resume that deletes the switch runs before or after this statement;
 --         then the held rows, in id order
 -- clock   now(): the transaction's start

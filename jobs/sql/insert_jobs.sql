@@ -6,17 +6,18 @@
 --         ids, user_ids, expires_ats, origins, idempotency_keys, models, retry_policies, known_costs, credentials,
 --         lanes, coalesce_keys, complete_bys, vias, unique_keys: columns of the job;
 --         kinds, services, call_types, costs, priorities, targets, paths: likewise, or one entry for all;
---         scheduled_ats, delays: a time or, instead, seconds;
---         effect_keys: null where it is the job's id;
+--         scheduled_ats, delays: when the job may run, as a time or as seconds from now;
+--         effect_keys: null if the effect key is the job's id;
 --         costs_by_unit: JSON;
 --         waits: JSON of the jobs and batches that the job depends on, so that it is held;
 --         ended_batches: JSON of the ended batch, for jobs that are a batch's callback;
 --         traceparents: the traceparent of a traced submission, kept in the log;
 --         debounces: seconds, the longest wait of a debounced job;
 --         payloads: one JSON array, an element a job, stored with its text unchanged
--- order   by idempotency keys: two statements with the same keys in another order would deadlock. Jobs with unique keys
---         by their ids: the first job of a key is inserted. A project's batches with such keys are stored one by one
--- locks   only those of the unique indexes: waits for another insert of the same key to end
+-- order   by idempotency keys: otherwise two statements with the same keys could deadlock. Jobs with unique keys go by
+--         their ids, so that the first job of a key is inserted. A project's batches with unique keys are stored one by
+--         one
+-- locks   only keys of the unique indexes: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
 -- returns the ids that were not inserted, because a job with the same idempotency key exists, or an unfinished job with
 --         the same unique key
@@ -59,7 +60,7 @@ WITH given AS MATERIALIZED (
            payload::text, idempotency_key, coalesce(effect_key, id::text), retry_policy, due,
            -- A time after created_at says that the job, held by a dependency, has not begun to wait for its turn.
            coalesce(due, CASE WHEN waits IS NOT NULL THEN {{now}} + interval '1 microsecond' ELSE {{now}} END),
-           expires_at, origin, {{now}},  -- as the log: the column's default is the statement's clock
+           expires_at, origin, {{now}},  -- the log's clock: the column's default is the statement's
            known_cost, costs::jsonb, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch::jsonb,
            unique_key, {{now}} + debounce * interval '1 second', {{pool_of job}}
       FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job

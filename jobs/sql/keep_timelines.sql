@@ -1,7 +1,8 @@
--- Copy the logged events of dead letters' jobs into the letters, before these days of the log are deleted.
+-- Copy the logged events of dead letters' jobs into the letters, before the log's days with these events are deleted.
 --
--- params  before: a time, only for jobs made earlier; most: letters in one statement
--- order   by the job's id, a UUIDv7: its first 48 bits are the milliseconds since 1970, by the clock of its maker
+-- params  before: only for jobs made before this time; most: how many letters in one statement
+-- order   by the job's id, a UUIDv7: its first 48 bits are the milliseconds since 1970, by the clock of the process
+--         that made it
 -- locks   the letters, SKIP LOCKED
 -- clock   none
 -- returns the ids of the letters written. Each gets the newest 300 events at most, without progress events

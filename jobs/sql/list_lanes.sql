@@ -1,7 +1,7 @@
 -- List lanes with waiting jobs, in the order of their names, by one index probe for each lane. The variant `pooled`,
 -- with the parameter `pool`, lists lanes with jobs of that pool.
 --
--- params  after: the last lane of the previous list; most: lanes
+-- params  after: the last lane of the previous list; most: how many lanes
 -- locks   none
 -- clock   none
 -- returns lane, and the most urgent priority of its jobs

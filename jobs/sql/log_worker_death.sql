@@ -1,6 +1,6 @@
--- Log on each job that a dead worker was running that its worker died.
+-- Log, on each job that a dead worker was running, that the worker died.
 --
--- params  executor; suspect: the id of the suspected job, or null; of_suspect, of_others: messages of the events;
+-- params  executor; suspect: the id of the suspected job, or null; of_suspect, of_others: the events' messages;
 --         carried: how many jobs the worker was running
 -- locks   none
 -- clock   none

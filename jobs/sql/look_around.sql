@@ -1,7 +1,7 @@
 -- Tell whether jobs are under way, and whether any duty that one executor does for all has something to do.
 --
--- An idle installation runs this query alone, instead of one for each duty. Duties that this query leaves out are done
--- all the same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
+-- An idle installation runs this query alone, instead of one query for each duty. Duties that this query leaves out are
+-- done all the same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
 --
 -- params  logs, sequences: parallel arrays: logs that are summed up, and the sequences of their ids;
 --         passes: the number of passes of a sweep over the jobs, after which all jobs are in their pools

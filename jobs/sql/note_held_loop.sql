@@ -1,4 +1,4 @@
--- Log on each job that its handler held the event loop of its worker, and count it as crashes.
+-- Log on each job that its handler held the event loop of its worker, and raise the job's crash_count.
 --
 -- params  ids, tokens, seconds (how long the loop was held), crashes (the least crash_count of the job from now on):
 --         parallel arrays (a job may be in them twice)

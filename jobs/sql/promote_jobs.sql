@@ -1,7 +1,7 @@
--- Make scheduled, deferred and retried jobs claimable whose time has come. Jobs parked in a lane are left out: their
--- time is a forecast, and the lane releases them. Jobs that waited to go by a provider batch go live instead.
+-- Make scheduled, deferred and retried jobs claimable when their time has come. Jobs parked in a lane are left out:
+-- their time is a forecast, and the lane releases them. Jobs that waited for a provider batch go live instead.
 --
--- params  most: bound of one statement; target: the state that they move to, `queued`
+-- params  most: how many jobs in one statement; target: the state that the jobs move to, `queued`
 -- locks   the promoted rows, SKIP LOCKED: a skipped row is being promoted by another executor, or is promoted next time
 -- clock   now(): the transaction's start
 -- returns one row: how many were promoted, and the seconds until the next is due (null: no job waits for a time)

@@ -3,14 +3,14 @@
 -- Tracebacks and handlers' log lines are left out: sockets push events to everybody who watches.
 --
 -- params  after: read only events with a greater id;
---         seen: the snapshot of the earlier read (pg_snapshot as text), or null: no event was visible to it;
---         until: read only events visible in this snapshot (pg_snapshot as text), or null: all that are visible now;
---         most: rows at once
+--         seen: the snapshot of the earlier read, pg_snapshot as text (null: no event was visible to it);
+--         until: read only events visible in this snapshot, pg_snapshot as text (null: all that are visible now);
+--         most: how many events at once
 -- order   by id, in one statement: a job's events commit in the order of their ids, and are returned in that order
 -- locks   none
 -- clock   none
 -- returns the present snapshot, its oldest unfinished transaction, and one event a row; if there is no event, one row
---         without one
+--         with nulls in its place
 WITH moment AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot
 )

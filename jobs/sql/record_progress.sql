@@ -3,7 +3,7 @@
 -- params  ids, tokens, percents, messages: parallel arrays, one entry a job
 -- locks   the rows, in id order
 -- clock   now(): the transaction's start
--- returns the ids written; this executor no longer owns a missing job
+-- returns the ids written; this executor no longer owns a job that is left out
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(percents)s::int[], %(messages)s::text[])
                   AS t (id, token, percent, message)

@@ -1,8 +1,8 @@
 -- Release held jobs that nothing holds any more: no pause switch, no batch guard, no budget and no dependency.
--- A bounded number a statement, in id order.
+-- Each statement reads a bounded number of held jobs, in id order.
 --
 -- params  after: the last id that the previous statement read; most: rows read in one statement;
---         batch: release only its jobs (null: all jobs, in a batch or not)
+--         batch: release only this batch's jobs (null: all jobs, in a batch or not)
 -- locks   the released rows, in id order
 -- clock   now(): the transaction's start
 -- returns one row: how many were released, and the last id read (null: no held job was left)

@@ -1,12 +1,13 @@
--- Resolve open dead letters, log that on their jobs, and take requeued jobs out of the counts of failed jobs.
+-- Resolve open dead letters, log this on the letters' jobs, and take requeued jobs out of the counts of failed jobs.
 --
--- A requeued job counts once, as its latest requeue: inserting that one counts it as queued, in the same transaction.
+-- A requeued job counts once, by its latest requeue: the insertion of the new job counts it as queued, in the same
+-- transaction.
 --
 -- params  ids, new_jobs (null where discarded): parallel arrays; resolution, actor, note: the same for all;
 --         operation: the bulk operation that these letters are a chunk of, or null
 -- locks   the rows, in id order; then the counters of this backend alone
 -- clock   now(): the transaction's start
--- returns the ids resolved; a missing letter was resolved before
+-- returns the ids resolved; a letter that is left out was resolved before
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::uuid[], %(new_jobs)s::uuid[]) AS t (id, new_job)
 ), candidate AS MATERIALIZED (

@@ -2,17 +2,17 @@
 --
 -- A job whose waiting has not begun begins to wait at its new time, earlier or later. Other jobs keep their age.
 --
--- params  ids; delay: seconds from now, 0: at once; actor, message: of the event
+-- params  ids; delay: seconds from now (0: at once); actor, message: parts of the logged event
 -- locks   the rows, in id order; waits for locked rows
 -- clock   now(): the transaction's start
--- returns the ids scheduled; a missing job does not wait
+-- returns the ids scheduled; a job that is left out does not wait
 WITH candidate AS MATERIALIZED (
     SELECT id FROM jobs_job
      WHERE id = ANY(%(ids)s::uuid[]) AND status IN {{waiting}}
      ORDER BY id
        FOR UPDATE
 ), moved AS (
-    -- Queued jobs without a time are in the ready index. Jobs in other states get there by promotion, by their time.
+    -- Queued jobs without a time are in the ready index. Jobs in other states need a time, by which they are promoted.
     UPDATE jobs_job AS job
        SET scheduled_at = CASE WHEN job.status <> 'queued' OR %(delay)s::float8 > 0
                                THEN {{now}} + %(delay)s::float8 * interval '1 second' END,

@@ -1,7 +1,7 @@
 -- Put jobs that the caller has locked into lanes, because a limit was added after they were submitted.
 --
 -- params  ids, lanes: parallel arrays
--- locks   none: the caller holds them
+-- locks   none: the caller has locked the rows
 -- clock   now(): the transaction's start
 -- returns the ids
 UPDATE jobs_job AS job SET lane = given.lane, updated_at = {{now}}

@@ -1,7 +1,7 @@
 -- Sum up the costs, durations and outcomes of a kind's jobs that were submitted since a time.
 --
 -- params  kind;
---         first: the lowest id, made from that time
+--         first: the lowest id that a job submitted at that time may have
 -- locks   none
 -- clock   none
 -- returns one row: how many jobs; when the first of them was submitted; how many were completed, have failed, wait and

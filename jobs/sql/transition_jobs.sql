@@ -2,18 +2,18 @@
 --
 -- params  target, sources, needs_lease: the edge;
 --         attempt, crash, deferral: 0 or 1, added to the counters;
---         ids, tokens, codes, messages, results: parallel arrays, one entry a job, the codes and messages of its error;
+--         ids, tokens, codes, messages, results: parallel arrays, one entry a job (codes, messages: of its error);
 --         delays: likewise, seconds until the job may run (null: at once);
 --         data: likewise, the event's data as JSON text;
 --         keys: likewise, a new coalesce key of a job that must not leave with the same jobs again (null: unchanged);
 --         message: the event's message for jobs whose own message is null;
 --         executor, lease: the executor that claims, and for how many seconds (null: the edge is no claim);
---         via: the new `via` of jobs that have one, such as those submitted for a provider batch (null: unchanged);
---         through: a state between the two that is logged as a step of its own (null: none)
+--         via: the new `via` of jobs that already have one, such as jobs for a provider batch (null: unchanged);
+--         through: a state between the edge's ends that is logged as a step of its own (null: none)
 -- locks   the moved rows, in id order, then the counters of this backend alone. Waits for locked rows instead of
 --         skipping them: otherwise an operator's click would be lost while an executor has locked the row
 -- clock   now(): the transaction's start
--- returns the ids that moved; a missing job's state was not in `sources`, or another executor has its lease
+-- returns the ids that moved; if a job is left out, its state was not in `sources`, or the lease is not the caller's
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],

@@ -51,7 +51,7 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 MAX_CAUSES_OF_A_BATCH = 5
 MAX_OPERATIONS = 50
 _snapshot = TypedAttribute[BatchSnapshot]("snapshot")
-# The `state` filter of earlier releases, which is still in people's bookmarks, as verdicts.
+# Values of the `state` filter of earlier releases, which people's bookmarks still have, and the verdicts for each.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
     "open": OPEN,
@@ -345,7 +345,7 @@ def _callback(batch: Batch) -> SafeString | str:
 
 
 def _holds(batch: Batch) -> list[dict[str, Any]]:
-    """The reasons why the batch's jobs wait, in the words of their own pages."""
+    """The reasons why the batch's jobs wait, in the words of the jobs' own pages."""
     limits = {rule.name: formatting.address("ratelimits_limit", rule.id) for rule in rules()}
     holds = holds_of_batch(batch.pk)
     users = users_shown(batch.project_id, [user for hold in holds if (user := as_uuid(hold.user))])

@@ -28,8 +28,8 @@ from ratelimits.services.limits.catalogue import rules
 
 from . import verbs
 
-MAX_LETTERS_MATCHED = 100_000  # of a preview; beyond it the page says "at least"
-QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work
+MAX_LETTERS_MATCHED = 100_000  # that a preview counts; for more, the page says "at least"
+QUOTA_SHARE = 0.5  # the part of a service's slowest limit that a replay should use: the rest is for new work
 
 # parameters of the list's address, each with the field of the filter
 PARAMETERS = {
@@ -44,10 +44,10 @@ PARAMETERS = {
 
 def wanted_by(request: HttpRequest) -> DeadLetterFilter:
     """
-    The open dead letters that the list's address means.
+    Return the filter of open dead letters that the list's address states.
 
     Raises:
-        InvalidFilter: A parameter has no such value.
+        InvalidFilter: A parameter has a value that its field does not take.
     """
     return parse_filter(parameters_of(request, PARAMETERS))
 
@@ -58,7 +58,7 @@ def count_letters(wanted: DeadLetterFilter) -> Counted:
 
 
 def gentle_spread(wanted: DeadLetterFilter, count: int) -> Mapping[str, Any]:
-    """Propose minutes over which the replay takes QUOTA_SHARE of the service's slowest request limit."""
+    """Propose minutes for the replay, so that it takes QUOTA_SHARE of the service's slowest request limit."""
     service = wanted.service or wanted.letters().order_by("fingerprint").values_list("service", flat=True).first()
     counting = [rule for rule in rules() if (rule.service, rule.unit) == (service, Unit.REQUESTS) and not rule.shadow]
     rates = [rule.refill_per_second for rule in counting if rule.refill_per_second]
@@ -74,7 +74,7 @@ ALL_LETTERS = (REQUEUE, DISCARD)
 
 
 def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> HttpResponseBase:
-    """Open dead letters of the filter as a file, with their payloads as they are stored."""
+    """Answer with the open dead letters that the filter matches, as a file with the payloads as they are stored."""
     if not request.user.has_perm("jobs.export_deadletter"):
         raise PermissionDenied
     try:

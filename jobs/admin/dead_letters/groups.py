@@ -17,7 +17,7 @@ from queueops.core.web.read_your_writes import may_lag
 from queueops.screens import formatting
 from queueops.screens.paging import as_uuid
 
-NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # parameters of the address, and filter fields
+NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # parameters of the address, each with its filter field
 
 
 @may_lag

@@ -41,7 +41,7 @@ _BOUNDS = {
 
 
 def inlined(schema: Any, defs: Schema, within: frozenset[str] = frozenset()) -> Any:
-    """Return a schema with its definitions in place of each `$ref`; one that refers to itself ends as any value."""
+    """Return a schema with definitions in place of each `$ref`; a `$ref` from within its own definition allows any."""
     if isinstance(schema, list):
         return [inlined(one, defs, within) for one in schema]
     if not isinstance(schema, dict):

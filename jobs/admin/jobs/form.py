@@ -60,7 +60,7 @@ class Opened:
     The values that a form opens with.
 
     Attributes:
-        payload: The payload of the job whose work is done again; None: no job's, or the person may not read it.
+        payload: The payload of the job whose work is done again; None: there is none, or the person may not read it.
         job: Fields of JobSpec.
         fixed: Fields of JobSpec that the form does not show.
         shows: Fields of JobSpec that the form shows.
@@ -85,7 +85,7 @@ class ChooseForm(forms.Form):
 
 class JobForm(forms.Form):
     """
-    The fields of one job. Errors of the services name fields of its payload `payload.<name>`, and so does the form.
+    The fields of one job. A field of its payload is called `payload.<name>` here, as in errors of the services.
 
     The field `payload` takes the members of the payload that have no field of their own.
     """
@@ -106,9 +106,9 @@ class JobForm(forms.Form):
         properties: Mapping[str, Any] = schema.get("properties", {})
         payload = self.opened.payload or {}
         names = {name: value for name, value in payload.items() if self._is_credential(name)}
-        shown = {**masked(payload), **names}  # a credential's name is no secret, though the mask takes it for one
+        shown = {**masked(payload), **names}  # a credential's name is no secret, but masked() hides it
         required = schema.get("required", ())
-        for name in sorted(properties, key=lambda name: name not in required):  # stable: else in the schema's order
+        for name in sorted(properties, key=lambda name: name not in required):  # stable: keeps the schema's order
             choices = _credentials(self, payload.get(name)) if self._is_credential(name) else None
             drawn = draw(name, properties[name], is_asked=name in required, choices=choices, value=shown.get(name))
             self._add(f"payload.{name}", drawn, shown.get(name))
@@ -151,7 +151,7 @@ class JobForm(forms.Form):
         return given
 
     def _whole(self, name: str, drawn: DrawnField, text: str | None) -> str | None:
-        """Return the typed value, with masked secrets and digits that were not shown filled in from the original."""
+        """Return the typed value with masked secrets filled in; a value left as shown is the original, in full."""
         payload = self.opened.payload
         if payload is None:
             return text
@@ -386,7 +386,7 @@ def _fill_in(
     **shown: Any,
 ) -> HttpResponse:
     """
-    Show the form, then the same form with the job's price and forecast; then submit the job that was shown so.
+    Show the form, then the same form with the job's price and forecast; then submit exactly the job that was shown.
 
     A job that was changed after its forecast is forecast anew: nobody pays a price that they have not seen.
     """

@@ -32,7 +32,7 @@ from queueops.screens.formatting import NOTHING
 from .form import SUBMIT
 
 SPANS = {"hour": ("1 h", timedelta(hours=1)), "day": ("24 h", timedelta(days=1)), "week": ("7 d", timedelta(days=7))}
-MAX_LOOKED_AT = 100_000  # jobs of all kinds in the span, the newest; there is no index by kind: 0.1 s
+MAX_LOOKED_AT = 100_000  # newest jobs of the span, of all kinds: there is no index by kind. They take 0.1 s
 MAX_LETTERS = 100_000  # counted
 MAX_CODES = 20
 
@@ -136,7 +136,7 @@ def _answer(model_admin: Any, request: HttpRequest, template: str, shown: dict[s
 
 
 def _first_looked_at(since: datetime) -> tuple[UUID, bool]:
-    """The first id of the span, or of the newest MAX_LOOKED_AT in it; and whether there are more."""
+    """The first id of the span or, if it has more jobs, of its newest MAX_LOOKED_AT; and whether it was cut so."""
     first = first_id_at(since)
     newest = Job.objects.filter(pk__gte=first).order_by("-pk").values_list("pk", flat=True)
     cut = next(iter(newest[MAX_LOOKED_AT - 1 : MAX_LOOKED_AT]), None)
@@ -154,7 +154,7 @@ def _letters(name: str, since: datetime) -> KindLetters:
 
 
 def _starts(name: str) -> list[datetime]:
-    """When each cluster of workers that carries out the kind was started: mostly a deploy."""
+    """When each cluster of workers that carries out the kind was started, mostly by a deploy."""
     living = Executor.objects.filter(kinds__has_key=name).order_by().values_list("cluster_id")
     started = living.annotate(first=Min("process_started_at")).values_list("first", flat=True)
     return [datetime.fromtimestamp(one, UTC) for one in started]
@@ -186,7 +186,7 @@ def _duration(seconds: float) -> str:
 
 
 def _failures(name: str, since: datetime, sums: KindSums, letters: KindLetters) -> list[dict[str, Any]]:
-    """The error codes of jobs that failed in the span, or failed before and are open: the most frequent first."""
+    """The error codes of dead letters that came in the span or are still open, the most frequent first."""
     found = DeadLetter.objects.filter(Q(resolution=None) | Q(created_at__gte=since), kind=name).order_by()
     counted = found.values_list("error_code").annotate(
         came=Count("pk", filter=Q(created_at__gte=since)), open=Count("pk", filter=Q(resolution=None))

@@ -56,7 +56,7 @@ from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHE
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
 MAX_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 
-# The condition of the partial index that covers a state, so that the planner may use it.
+# For each state, the condition of the partial index that covers it: with this condition the planner may use the index.
 INDEXED_STATES: dict[str, dict[str, Any]] = {
     **{state: {"status__in": sorted(RUNNING)} for state in RUNNING},
     JobState.RETRIED: {"scheduled_at__isnull": False},
@@ -154,7 +154,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         given = parameters_of(request, PARAMETERS)
-        if given.get("state") in (OUTAGE, JobState.RATE_LIMITED):  # the list tells these apart
+        if given.get("state") in (OUTAGE, JobState.RATE_LIMITED):  # the list shows the two apart
             given |= {"by_outage": given["state"] == OUTAGE, "state": JobState.RATE_LIMITED}
         elif given.get("state") in (SCHEDULED, JobState.QUEUED):
             given |= {"scheduled": given["state"] == SCHEDULED, "state": JobState.QUEUED}
@@ -167,7 +167,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         if as_uuid(wanted.get("batch_id", "")):
             return rows  # a batch has 100,000 jobs at most
         if tags := wanted.get("tags"):
-            # The planner finds the rarest tag. Where each tag has many rows, a window of the newest is read.
+            # The planner begins with the rarest tag. If every tag has many rows, a window of the newest jobs is read.
             few = min(Tag.objects.owners(name)[: WINDOW + 1].count() for name in split_tags(tags))
             return rows if few <= WINDOW else None
         state = wanted.get("state", "")
@@ -179,7 +179,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     def count_rows(self, wanted: Mapping[str, str]) -> int | None:
         state, batch = wanted.get("state"), as_uuid(wanted.get("batch_id", ""))
-        # Ended jobs that retention has deleted stay counted.
+        # Counters keep counting ended jobs that retention has deleted.
         is_exact = state in {*UNFINISHED, SCHEDULED} or (batch and (not state or state in JobState))
         if not is_exact or not wanted.keys() <= set(COUNTED_FILTERS):
             return None
@@ -192,7 +192,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return None if part.more else part.jobs if state == SCHEDULED else max(0, queued - part.jobs)
         sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
         if state == JobState.RATE_LIMITED and ServiceBreaker.objects.exclude(opened_at=None).exists():
-            return None  # no counter counts apart the jobs that an outage holds
+            return None  # no counter tells the jobs that an outage holds from the others
         return int(sums[f"sum_{state}"]) if state else sum(sums.values())
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:
@@ -207,7 +207,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return queryset, False
         chosen, identifier = request.GET.get("project"), as_uuid(term)
         projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MAX_KEYED_PROJECTS])
-        # The ids are read first: with the page's order the planner might walk the table for the key.
+        # Read the ids first: otherwise the planner might read the table in the page's order to find the key.
         ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
         return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False
 

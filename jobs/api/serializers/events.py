@@ -24,7 +24,7 @@ class EventData(AnyJSON):
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):
-    data = EventData()  # type: ignore[assignment]  # a field is taken out of the class, so it hides nothing
+    data = EventData()  # type: ignore[assignment]  # DRF takes fields out of the class, so this hides nothing
 
     class Meta:
         model = JobEvent

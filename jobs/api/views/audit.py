@@ -61,7 +61,7 @@ class AuditList(ApiListView[ProjectAuditEntry]):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if self.is_oldest_first and request.method in READS:
-            # Before the confinement, which is a transaction.
+            # Wait here, before the confinement begins a transaction.
             self.settled_id = settled_id(time.monotonic() + MAX_SETTLING_SECONDS)
 
     @operation(

@@ -137,7 +137,7 @@ class JobResult(ApiView):
         job = self.own(Job.objects.only("id", "project_id", "result"), pk)
         stored = stored_in(job.result)
         if job.result is None:
-            return HttpResponse("null", content_type="application/json")  # DRF writes nothing for it
+            return HttpResponse("null", content_type="application/json")  # DRF would write nothing for None
         if stored is None:
             return Response(job.result)
         with among_few():
@@ -145,7 +145,7 @@ class JobResult(ApiView):
                 text = json.dumps(masked(whole_result(job)), ensure_ascii=False)
                 return HttpResponse(text, content_type="application/json", headers=NO_SNIFFING)
             pieces = read_stored(stored)
-        return download(request._request, pieces, "application/json")  # noqa: SLF001 - DRF has no other name for it
+        return download(request._request, pieces, "application/json")  # noqa: SLF001 - DRF has no public name
 
 
 class JobEvents(ApiListView[JobEvent]):

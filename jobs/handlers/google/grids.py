@@ -18,8 +18,8 @@ MAX_GRIDS_KEPT = 1_000
 Grids = Mapping[str, Grid]
 """By title, in the order of the sheets."""
 
-# One cache in each process, used on its executor's loop alone. The key includes the credential: only those who may use
-# it may read titles.
+# One cache in each process, used on its executor's loop alone. The key includes the credential: otherwise jobs that
+# may not use a credential could read the titles.
 _kept: TTLCache[tuple[str, str, str], Grids] = TTLCache(MAX_GRIDS_KEPT, GRIDS_KEPT_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Reads the answer to a call of several jobs: its meaning for each of the jobs."""
+"""Reads from the answer to a call of several jobs how each of the jobs went."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGING_SHEETS = frozenset({"addSheet", "duplicateSheet", "deleteSheet"})
 
 
 def owner_of(place: int, sizes: Sequence[int]) -> tuple[int, int] | None:
-    """Return the job whose subrequest is at a place of the call, and its place within the job; None: no job's is."""
+    """Return the job whose subrequest is at a place of the call, and its place within the job; None: no such job."""
     ends = list(accumulate(sizes))
     job = bisect_right(ends, place)
     if place < 0 or job >= len(sizes):
@@ -43,7 +43,7 @@ def cut_out(error: ProviderError, sizes: Sequence[int], alike: Alike) -> NoRetur
 
     Raises:
         Poison: The provider named the subrequest. Jobs that fail for the same reason are cut out with its job.
-        Bisect: The provider named none, and there are several jobs.
+        Bisect: The provider named no subrequest, and there are several jobs.
         ProviderError: There is only one job, or the error is not about the request.
     """
     if error.status != HTTPStatus.BAD_REQUEST:
@@ -61,14 +61,14 @@ def cut_out(error: ProviderError, sizes: Sequence[int], alike: Alike) -> NoRetur
 
 
 def blamed(error: ProviderError, guilty: int, others: Iterable[int]) -> dict[int, ProviderError]:
-    """Return the errors of the job that a refusal names, and of those that fail for the same reason."""
+    """Return the errors of the job that a refusal names, and of the jobs that fail for the same reason."""
     message = f"{error.message} (said of another job of the call, which names the same sheet)"
     shared = ProviderError(error.status, message, code=error.code, outcome=error.outcome, details=error.details)
     return {**dict.fromkeys(others, shared), guilty: error}
 
 
 def with_unreadable(ranges: Sequence[str]) -> Alike:
-    """Return the Alike for an unreadable range: jobs fail that name the same range, or the same missing sheet."""
+    """Return the Alike for an unreadable range: jobs that name the same range or the same missing sheet fail."""
 
     def alike(message: str, guilty: int) -> Iterable[int]:
         if UNREADABLE not in message:
@@ -81,9 +81,10 @@ def with_unreadable(ranges: Sequence[str]) -> Alike:
 
 def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
     """
-    Return the Alike for a sheet's id that does not exist: jobs fail that name the same id.
+    Return the Alike for a sheet's id that does not exist: jobs that name the same id fail.
 
-    If the call adds or deletes sheets, no other job fails: whether a sheet exists then depends on a job's place.
+    If the call adds or deletes sheets, no other job fails: whether a sheet exists then depends on the job's place
+    in the call.
     """
 
     def alike(message: str, _: int) -> Iterable[int]:
@@ -97,7 +98,7 @@ def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
 
 def places_of(updates: Mapping[str, Any], jobs: Sequence[Sequence[Sequence[Any]]]) -> list[dict[str, Any]]:
     """
-    Return what an append wrote for each of its jobs, in the form of its answer.
+    Return what an append wrote for each of its jobs, in the form of the service's answer.
 
     Args:
         updates: The answer's `updates`, for the whole call.
@@ -126,7 +127,7 @@ def places_of(updates: Mapping[str, Any], jobs: Sequence[Sequence[Sequence[Any]]
 
 
 def failures(error: ProviderError, repeatable: Sequence[bool]) -> list[ProviderError]:
-    """Return each job's error after a failed write: that of `for_unrepeatable` for jobs that may not be repeated."""
+    """Return each job's error after a failed write; `for_unrepeatable` changes it if the job may not be repeated."""
     return [error if again else for_unrepeatable(error) for again in repeatable]
 
 
@@ -147,13 +148,17 @@ def _own_words(details: dict[str, Any], number: str, own: int) -> dict[str, Any]
 
 
 def _unreadable_with(text: str) -> set[str]:
-    """The sheet that must be missing if nothing else can be wrong with a range; a word may also be a named range."""
+    """
+    The title of the sheet that a refused range names: if the range is well-formed, the sheet must be missing.
+
+    A single word is read as a title, too, though it may be a named range.
+    """
     box = read_range(text)
     return {box.title} if box is not None and box.title else set()
 
 
 def _sheet_of(text: str) -> str | None:
-    """The title as it was written: without the quotes that it needs, an existing sheet's title is unreadable, too."""
+    """The title as the range writes it, quotes included: a title that lacks the quotes it needs is unreadable, too."""
     box = read_range(text)
     return box.title if box is not None and "!" in text else None
 

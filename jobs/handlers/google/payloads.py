@@ -88,7 +88,7 @@ class ValuesAppend(_Writing):
 
     @property
     def table(self) -> str:
-        """Everything that is equal for appends that may leave as one call."""
+        """A text of everything that must be equal for appends to leave as one call."""
         return f"{self.spreadsheet_id}|{self.value_input_option}|{self.insert_data_option or ''}|{self.range}"
 
 

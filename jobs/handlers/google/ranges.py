@@ -1,4 +1,4 @@
-"""Ranges in A1 notation, as far as reading one in parts needs them. Pure."""
+"""Ranges in A1 notation, as far as reading a range in parts needs. Pure."""
 
 from __future__ import annotations
 

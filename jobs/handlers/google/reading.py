@@ -1,4 +1,4 @@
-"""Reading ranges: several jobs in one call, large ones in parts of whole rows."""
+"""Reading ranges: several jobs in one call, large ranges in parts of whole rows."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def _read_grids(jobs: Sequence[Reading]) -> list[Done | Continue | Excepti
         if partial is None and _needs_grid(job.payload):
             box = read_range(job.payload.range)
             grid = grid_of(grids, box) if box else None
-            # Stored with the job: another executor may make its next call.
+            # Stored with the job: another executor may make the job's next call.
             partial = {"grid": list(grid) if grid else None, "rows": [], "next": 0}
         going_on.append(Continue(partial, "the sizes of the sheets are known"))
     return going_on

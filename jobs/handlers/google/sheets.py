@@ -141,7 +141,7 @@ async def values_get(jobs: Sequence[RunningJob[ValuesGet]]) -> Sequence[Done | C
     timeout=TIMEOUT,
     credential=lambda payload: payload.credential,
     coalesce=Coalesce(
-        # Repeatable jobs leave apart from others: a lost answer means something else for each.
+        # Repeatable jobs leave in calls of their own: after a lost answer, only such a call may be sent again.
         key=lambda payload: f"{payload.spreadsheet_id}|{payload.idempotent}|{payload.fields or ''}",
         max_items=MAX_JOBS,
         max_bytes=MAX_SHEETS_BODY_BYTES,
@@ -177,6 +177,6 @@ async def batch_update(jobs: Sequence[RunningJob[BatchUpdate]]) -> Sequence[Done
 
 
 def _entries(answer: dict[str, Any], name: str, count: int) -> list[Any]:
-    """Return an answer's list; empty entries where it has another length, because the call was carried out."""
+    """Return an answer's list; empty entries if its length is wrong: the call was carried out, so no job may fail."""
     found = answer.get(name)
     return found if isinstance(found, list) and len(found) == count else [{} for _ in range(count)]

@@ -49,7 +49,7 @@ class SheetsRequest:
 
     Attributes:
         path: The URL's part after the spreadsheet's id, such as `:batchUpdate`; quoted.
-        query: A sequence is sent as a parameter for each entry.
+        query: The parameters; a sequence is sent as one parameter for each entry.
         body: JSON-able; None: no body is sent.
         repeatable: Whether the call may be repeated after a broken connection, so that it may use a kept connection.
     """

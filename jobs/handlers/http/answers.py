@@ -19,7 +19,7 @@ EXCERPT_CHARACTERS = 500
 
 # Shorter values would mask ordinary words.
 _MIN_SECRET_LENGTH = 6
-# An excerpt is made of this beginning of a body. A body longer than _ERROR_BYTES is not parsed for an error.
+# An excerpt is made from so many first bytes of a body. A body longer than _ERROR_BYTES is not parsed for an error.
 _EXCERPT_BYTES = 20_000
 _ERROR_BYTES = 1_000_000
 # PostgreSQL's jsonb takes neither NUL nor lone surrogates.

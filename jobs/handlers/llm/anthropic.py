@@ -96,7 +96,7 @@ def address(path: str, base_url: str, api_key: str) -> tuple[str, dict[str, str]
 
 
 def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:
-    """A text, or blocks where pictures stand before it."""
+    """Return the turn's text, or blocks if pictures come before the text."""
     if not turn.has_pictures:
         return turn.content
     pictures = [
@@ -165,8 +165,8 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
     Read a refusal of Anthropic's from its message, or from the headers of the only quota without room.
 
     Returns:
-        None unless the status is 429: a 529 says that its servers are overloaded, which is no quota. None, too, where
-        the month's spend is used up.
+        None unless the status is 429: a 529 says that Anthropic's servers are overloaded, which is no quota. None, too,
+        if the month's spend is used up.
     """
     error = error_of(body)
     if status != TOO_MANY_REQUESTS or codes_of(error) & WORDS.no_credit_codes:

@@ -43,7 +43,7 @@ P = TypeVar("P", bound=ModelPayload)
 
 
 class Learned(Exception):
-    """A server refused a field that similar servers take. The field that it takes is stored, and the call repeated."""
+    """A server refused a field that similar servers take. The field it takes instead is stored, the call repeated."""
 
 
 def credential_of(job: RunningJob[P]) -> OpenCredential:
@@ -69,7 +69,7 @@ async def ask(
     Make the call and read its answer.
 
     Args:
-        seconds: For the whole call.
+        seconds: The most time for the whole call.
         streams: The answer comes in pieces.
         report: Called with the answer so far, whenever a piece of a stream comes in.
 

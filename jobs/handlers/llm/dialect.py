@@ -78,7 +78,7 @@ class Generation:
         finish_reason: As the provider says it; None: the answer goes on.
         usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as the provider states them.
         calls: The tools that the model wants called, by their place in the answer.
-        vectors: What an answer without text has: embeddings, or verdicts of a moderation, in the order of the input.
+        vectors: The content of an answer without text, embeddings or verdicts of a moderation, in the input's order.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -181,11 +181,11 @@ class ErrorWords:
     The codes and phrases of a provider's errors that say more than their status; sources: docs/reference/wire-facts.md.
 
     Attributes:
-        too_long_codes: The input is too long for the model.
-        too_long: The same, in messages.
-        no_credit_codes: The account's credit is gone.
-        no_credit: The same, in messages.
-        account_codes: In lower case: the account or the key is closed, and every other request gets the same answer.
+        too_long_codes: Codes for an input that is too long for the model.
+        too_long: Phrases of messages that say so.
+        no_credit_codes: Codes for an account whose credit is used up.
+        no_credit: Phrases of messages that say so.
+        account_codes: Codes, in lower case, for a closed account or key: every other request gets the same answer.
     """
 
     too_long_codes: frozenset[str] = frozenset()
@@ -195,7 +195,7 @@ class ErrorWords:
     account_codes: frozenset[str] = frozenset()
 
     def beside(self, *others: ErrorWords) -> ErrorWords:
-        """Return these words and those of the others."""
+        """Return these words together with the others' words."""
         every = (self, *others)
         return ErrorWords(
             too_long_codes=frozenset().union(*(words.too_long_codes for words in every)),
@@ -220,7 +220,7 @@ class Dialect:
 
     Attributes:
         compose: (payload, part, base_url, api_key) -> what to send; an empty base_url is the public one.
-        adapt: (body, takes) -> the body for a server that takes other fields; `takes`: of `CredentialSetting.Takes`.
+        adapt: (body, takes) -> the body for a server that takes other fields; `takes`: `CredentialSetting.Takes`.
         learn: (status, body, what was sent) -> what a refusal says that the server takes instead; empty: nothing.
         absorb: Takes one answer, or one event of a stream, into a Generation.
         knows: Whether an object is such an answer or event; any other is an error, `malformed_answer`.

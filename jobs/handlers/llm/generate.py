@@ -21,7 +21,7 @@ from .batches.form import batch_form
 from .dialect import Dialect, Generation, ModelRequest
 from .providers import DIALECTS
 
-# The most percent before the end: a stream's length is only guessed.
+# The most percent that is reported before the end: a stream's length is only guessed.
 _ALMOST = 99
 
 

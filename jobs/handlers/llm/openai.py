@@ -125,7 +125,7 @@ def address(path: str, base_url: str, api_key: str, model: str) -> tuple[str, di
 
 
 def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:
-    """A text, or parts where pictures stand before it."""
+    """Return the turn's text, or parts if pictures come before the text."""
     if not turn.has_pictures:
         return turn.content
     pictures = [{"type": "image_url", "image_url": {"url": one.data_url}} for one in payload.pictures or ()]
@@ -161,7 +161,7 @@ def adapt(body: Mapping[str, Any], takes: frozenset[str]) -> Mapping[str, Any]:
 
 def learn(status: int, body: bytes, sent: Mapping[str, Any]) -> str:
     """
-    Return what a server takes instead of the field that it refuses by name; empty: it refuses no field so.
+    Return what a server takes instead of the field that it refuses by name; empty: it names no single field.
 
     If only a field's value is refused, such as a max_tokens that is too large, the server does take the field.
     """
@@ -206,7 +206,7 @@ def _add_calls(answer: Generation, calls: Any) -> None:
 
 
 def _count(answer: Generation, usage: Any) -> None:
-    """Take the usage of an answer or of a choice. xAI has reasoning in the total alone: output is total less input."""
+    """Take the usage of an answer or of a choice. xAI has reasoning only in the total: output is total less input."""
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
         answer.count(usage.get("prompt_tokens_details"), {"cached_tokens": "cached_tokens"})
@@ -230,7 +230,7 @@ def cost(answer: Generation) -> int | None:
 
 
 def is_openai(base_url: str) -> bool:
-    """Whether the address is OpenAI's own; an empty one is, too."""
+    """Whether the address is OpenAI's own; an empty address means OpenAI, too."""
     host = urlsplit(base_url or BASE_URL).hostname or ""
     return host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")  # regional hosts, such as the EU's, are subdomains
 
@@ -241,7 +241,7 @@ def is_azure(base_url: str) -> bool:
 
 
 def _azure_url(base_url: str, model: str, after: str) -> str:
-    """Return the URL; the model names the deployment. An address without a version is of the API that needs none."""
+    """Return the URL; the model names the deployment. An address without `api-version` is the v1 API's."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     if not path:
@@ -260,8 +260,9 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     Read a refusal of an OpenAI-compatible server from its message and its `x-ratelimit-*` headers, or from headers that
     are common to many APIs, see `rate_headers`.
 
-    The headers are used only if they make sense together: a limit above zero, no more left than that, a reset that is a
-    time. A header's limit states no period, so it is taken for a cap only if all of it is back within a minute.
+    The headers are used only if they make sense together: a limit above zero, no more left than the limit, a reset
+    that is a time. A header's limit states no period, so it is taken for a cap only if all of it is back within a
+    minute.
 
     Returns:
         None if the refusal concerns no quota, or if a 429 says that the credit is used up.
@@ -314,13 +315,13 @@ def _violation(error: dict[str, Any], message: str, gauges: Sequence[StatedQuota
 
 
 def _gauge_of(violation: Violation, gauges: Sequence[StatedQuota]) -> StatedQuota | None:
-    """Return what headers say of the violated quota; if several have its unit, of the one without room."""
+    """Return what headers say of the violated quota; if several have its unit, the quota without room is taken."""
     of_unit = [gauge for gauge in gauges if gauge.unit == violation.unit]
     return min(of_unit, key=lambda gauge: (bool(gauge.remaining), gauge.window_seconds or 0.0), default=None)
 
 
 def _is_of_a_minute(gauge: StatedQuota) -> bool:
-    """Whether a header's limit is a minute's: it mostly states no period, but is all back within a minute."""
+    """Whether a header's limit is a minute's. If the header states no period, all of it must be back in a minute."""
     if gauge.window_seconds is not None:
         return gauge.window_seconds == MINUTE_SECONDS
     return gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS

@@ -1,4 +1,4 @@
-"""The providers of language models, by the name that payloads give them. A new one is a line here and its file."""
+"""The providers of language models, by the name that payloads give them. A new provider is a line here and a file."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Command(BaseCommand):
         begun = monotonic()
         try:
             store = store_at(root)
-            store.check(writing=True)  # before it stands in the database that there is an archive
+            store.check(writing=True)  # before the database records that there is an archive
             done = archive(store, say=self.stdout.write, actor="system:archive", days=older_than)
         except (QueueOpsError, OSError) as error:
             raise CommandError(str(error)) from error

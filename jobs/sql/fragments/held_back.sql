@@ -1,4 +1,4 @@
--- True of a pause switch, called `switch`, that keeps a job from being claimed, except switches of a project or of all.
+-- True for a pause switch, called `switch`, that keeps `job` from a claim; not for project or global switches.
 ((scope = 'service' AND key = job.service) OR (scope = 'kind' AND key = job.kind)
  OR (scope = 'unknown' AND key = job.kind AND switch.pool = coalesce(job.pool, ''))
  OR (scope = 'refused' AND EXISTS (

@@ -1,4 +1,4 @@
--- Whether a pause switch, the guard of its batch or a budget without room holds a job.
+-- Whether a job is held by a pause switch, by the guard of its batch, or by a budget without room.
 (EXISTS (SELECT FROM jobs_pauseswitch AS switch
           WHERE {{held_back job}}
              OR (scope = 'unfit' AND key = job.kind AND job.last_error_code = 'invalid_payload')

@@ -1,7 +1,7 @@
 -- Outcome of the job or batch that the jobs_dependency row `job` names: open, met or failed. Its requeues count, too.
 CASE WHEN job.on_batch AND (SELECT true FROM jobs_job AS part
                              WHERE part.batch_id = job.on_id AND part.status IN {{unfinished}}
-                             ORDER BY part.status LIMIT 1)  -- makes it use the index: otherwise all jobs are read
+                             ORDER BY part.status LIMIT 1)  -- makes the planner use the index, not read all jobs
      THEN 'open'
      WHEN job.on_batch AND EXISTS (SELECT FROM jobs_job AS part
                                     WHERE part.batch_id = job.on_id AND part.status IN ('failed', 'cancelled')

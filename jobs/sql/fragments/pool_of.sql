@@ -1,4 +1,4 @@
--- The right value of Job.pool: the first pool that names the job, empty where none does, null where there are none.
+-- The right value of Job.pool: the first pool that fits the job, empty if no pool fits, null if there are no pools.
 CASE WHEN EXISTS (SELECT FROM jobs_pool) THEN coalesce((
     SELECT pool.name FROM jobs_pool AS pool
      WHERE (pool.services = '{}' OR EXISTS (

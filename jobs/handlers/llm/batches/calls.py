@@ -21,7 +21,7 @@ MAX_PAGES_LISTED = 20
 
 
 async def ask(send: Send, access: Access, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
-    """Make a call of JSON and return the object that it was answered with."""
+    """Send JSON, or no body, and return the JSON object of the answer."""
     text = None if body is None else compact(body)
     response = await send(method, f"{access.root}{path}", headers={**access.headers, **JSON}, body=text)
     return read_object(response.body)
@@ -59,8 +59,8 @@ async def delete(send: Send, access: Access, path: str) -> None:
 
 
 def compact(value: Any) -> bytes:
-    # Not escaped: a line of another alphabet would become three times as long, and the batch too large. Only U+0085,
-    # U+2028 and U+2029 are, which some readers take for the end of a line; JSON has them in texts alone.
+    # Letters are not escaped: otherwise a line in another alphabet would be three times as long, and the batch too
+    # large. U+0085, U+2028 and U+2029 are escaped: some readers take them for line ends. JSON has them only in texts.
     text = dump_written(value) if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
     return text.translate(_LINE_ENDS).encode()
 

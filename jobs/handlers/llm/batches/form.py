@@ -28,7 +28,7 @@ def batch_apis(dialects: Mapping[str, Dialect]) -> dict[str, BatchApi]:
 
 
 def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
-    """Return the batch form for payloads LlmGenerate. A payload that is split takes several calls and goes live."""
+    """Return the batch form for LlmGenerate payloads. A payload that is split takes several calls and goes live."""
 
     def compose(payload: LlmGenerate, credential: OpenCredential) -> Mapping[str, Any]:
         whole = payload.model_copy(update={"stream": False})

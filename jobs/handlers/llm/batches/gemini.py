@@ -1,8 +1,8 @@
 """
 Gemini's batches: `batchGenerateContent` with the lines in the body, and results in the operation that it returns.
 
-Source: https://ai.google.dev/gemini-api/docs/batch-api, read in November 2026: at most 20 MB in a body, 24 hours aimed
-at; `displayName` holds QueueOps's id and is in the list.
+Source: https://ai.google.dev/gemini-api/docs/batch-api, read in November 2026: at most 20 MB in a body, a target of
+24 hours; `displayName` holds QueueOps's id and is in the list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENDINGS: Mapping[str, Ending] = {
     "CANCELLED": "cancelled",
     "EXPIRED": "expired",
 }
-# google.rpc.Code, as HTTP.
+# Numbers of google.rpc.Code, each with its HTTP status.
 _STATUSES = {1: 0, 3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501, 13: 500, 14: 503, 16: 401}
 
 
@@ -89,7 +89,7 @@ class GeminiBatches:
         told = await ask(send, access, "GET", f"/{remote.id}")
         output = part(told, "response") or part(_batch(told), "output")
         inlined = objects(part(output, "inlinedResponses").get("inlinedResponses"))
-        # By Google's documentation in the order of the requests: without keys, the place of a result names its line.
+        # Google documents that results come in the order of the requests: without keys, the place tells the line.
         is_keyless = not any(map(_key, inlined))
         for number_of_it, one in enumerate(inlined):
             take(_answer(one, ResultPlace(number_of_it, len(inlined)) if is_keyless else None))

@@ -129,7 +129,7 @@ class OpenAiBatches:
             await delete(send, access, f"/files/{file}")
 
     async def _uploaded(self, send: Send, access: Access, intent: UUID) -> list[str]:
-        """The files that were uploaded for a batch, by their name."""
+        """The ids of the files that were uploaded for a batch, found by the files' name."""
         listed = listed_objects(send, access, "/files?purpose=batch&", limit=PAGE_OF_FILES)
         named: list[str] = []
         try:

@@ -32,7 +32,7 @@ class ModelEndpoint:
         answers: The path at which a body may state how many answers it wants.
         writes: Whether its answers are text, whose tokens count as output.
         streams: Whether its answers may come in pieces.
-        stream_address: The address for streaming, if it is another.
+        stream_address: The address for streaming, if it differs; None: `address`.
         stream_fields: The members that a body has for streaming.
         batch: The name of its batch API; empty: it has none here.
     """

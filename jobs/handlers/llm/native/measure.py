@@ -26,7 +26,7 @@ class MeasuredBody:
     """
     Attributes:
         text_bytes: The size of the texts as UTF-8.
-        tokens: Input that is given as numbers of tokens.
+        tokens: How many tokens are given by their numbers, not as text.
         pictures: How many there are.
         is_known: Whether all input is counted; False: the size of some part is not known.
     """
@@ -51,7 +51,7 @@ class MeasuredBody:
                     self.take(one)
 
     def _is_no_text(self, value: Mapping[str, Any]) -> bool:
-        """Count a picture, or note another thing that is no text."""
+        """Whether a value is no text: a picture, which is counted, or a thing of unknown size, which is noted."""
         data = next((value[name] for name in _DATA if isinstance(value.get(name), dict)), None)
         kind = str(value.get("type") if data is None else data.get("mimeType") or data.get("mime_type"))
         if kind in _PICTURES if data is None else kind.startswith("image/"):

@@ -18,7 +18,7 @@ PART_FOR_MODEL = "Part {number} of {count}:\n{text}"
 TOKENS_FOR_A_TOKEN = 2
 
 _FIELD = re.compile(r"\{(text|number|count)\}")
-# Cached properties: a copy would keep their values, which are those of the whole document.
+# Cached properties, dropped from a copy: otherwise it would keep the values of the whole document.
 _DERIVED = ("parts", "beside")
 
 
@@ -83,9 +83,9 @@ def combining(payload: LlmGenerate, answers: Sequence[str]) -> LlmGenerate:
 
 def combining_input(payload: LlmGenerate) -> tuple[LlmGenerate, int]:
     """
-    Return the combining call without its answers, and the most tokens that these add to its input.
+    Return the combining call without the answers, and the most tokens that the answers add to its input.
 
-    The answers are not known before, but their number is, and the most tokens of each.
+    The answers are not known beforehand, but their number is known, and the most tokens of each.
     """
     count = len(payload.parts)
     return combining(payload, [""] * count), count * (payload.max_output_tokens or 0)

@@ -19,7 +19,8 @@ def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, an
     Return the result with `data`, where the payload has a schema.
 
     Raises:
-        ProviderError: The answer does not fit, and may be asked for again; or was cut at its most tokens, and may not.
+        ProviderError: The answer does not fit, and may be asked for again; or it was cut at its most tokens, and may
+            not be.
     """
     if payload.answer_schema is None or answer.calls:
         return result
