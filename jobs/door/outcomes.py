@@ -86,7 +86,7 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
     its last job.
 
     Args:
-        answered: Those with an answer, or those without; None: all.
+        answered: Whether to yield the requests with an answer or those without; None: all.
 
     Raises:
         ClientLeft, OutOfTime

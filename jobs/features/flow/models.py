@@ -84,7 +84,7 @@ class DecisionTotal(models.Model):
 
 class FlowCursor(models.Model):
     """
-    The place up to which a log has been counted.
+    How far a log has been counted.
 
     Ids are drawn before commits, which come in another order. `mark` is an id that had been drawn at `marked_at`.
     `horizon` is a transaction id above those of all transactions that drew this id or a lower one. Once all

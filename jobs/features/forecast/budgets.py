@@ -24,7 +24,7 @@ class BudgetGap:
     A budget that has less left than the work should cost.
 
     Attributes:
-        user_id: Whose it is; None: the project's.
+        user_id: The user whom the budget counts; None: it counts the project.
         policy: What becomes of the jobs beyond it: `wait` or `reject`.
         needed: What the work should cost; None: a price is missing, and a budget lets no call of unknown cost go.
     """

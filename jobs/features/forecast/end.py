@@ -5,8 +5,8 @@ Forecasts of when work that is not submitted yet would end: from its limits, the
         shares the limit adds at most as many calls as the longest of these lanes has, as lanes take turns.
     slots: The batch's calls side by side in all slots, each as long as calls to its service have lately taken.
 
-The latest of these ends counts, and none lies before the last job may begin or the longest job has made its calls. Then
-come one more call, and the maintenance windows in between. Work still to come, retries and failures are not foreseen.
+The latest of these ends counts, but no end before the last job may begin or the longest job has made its calls. One
+more call and the maintenance windows in between are added. Work still to come, retries and failures are not foreseen.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ratelimits.subjects import Subject
 
 from .queue_calls import LineCall, LineJob, calls_of
 
-MAX_LANES_READ = 500  # other lanes that are looked at for sharers
+MAX_LANES_READ = 500  # lanes of a service that are read to find those that share a limit
 RECENT = timedelta(hours=1)  # calls of this span tell how long calls take; without any, all calls ever made
 RECENT_SPAN_SECONDS = 300
 
@@ -85,7 +85,7 @@ class Work:
 
     Attributes:
         lanes: The jobs by lane; under None, the jobs in no lane.
-        largest: By lane, the call that its limits reserve most for: the hardest to let go.
+        largest: By lane, the call that its limits reserve most for, which waits longest for room.
         services: Calls by service.
         scheduled_seconds: Seconds until the last job may begin at all.
         longest: By service, how many calls the job with the most calls takes, one after the other.
@@ -199,7 +199,7 @@ def _need(limit: LimitForecast, lanes: Sequence[tuple[str, int]], beside: _Besid
 
 
 def _waiting(own: Mapping[str, object]) -> dict[str, LaneCount]:
-    """Count the jobs that wait in all lanes of the services of these lanes."""
+    """Count the jobs that wait in each lane of any service that these lanes have."""
     names: dict[str, None] = {}
     for service in sorted({lane.partition("/")[0] for lane in own}):
         rows = run_sql("jobs", "list_lanes", {"after": f"{service}/", "most": MAX_LANES_READ})

@@ -14,7 +14,7 @@ from ratelimits.services.limiter.estimates import Alike, with_cached
 # The payload's size as stored. Large payloads are compressed, so this is less than the text that a call's bound counts.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
 LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service", "progress")
-ROUNDED = 0.5  # of a call: progress is told in whole percent
+ROUNDED = 0.5  # of a call; progress is rounded to whole percent
 
 
 class LineJob(NamedTuple):

@@ -118,14 +118,14 @@ def _begin(failing: Collection[tuple[str, str, str]]) -> None:
 
 
 def _lock(told: Sequence[Answered | Unanswered]) -> None:
-    """Lock the rows of both statements in one order: else two flushes with opposite answers would deadlock."""
+    """Lock all rows in one order, before answers and failures: otherwise two flushes with opposite answers deadlock."""
     services, targets = {one.service for one in told}, {one.target for one in told}
     known = ServiceBreaker.objects.filter(service__in=services, target__in=targets)
     list(known.order_by("service", "target", "project_id").select_for_update().values_list("pk"))
 
 
 def tend_breakers() -> None:
-    """Park the ready jobs of silent targets, send due probes, and release jobs of targets no longer held as out."""
+    """Park the ready jobs of silent targets, send due probes, and release jobs of targets that are no longer out."""
     _forget()
     if ServiceBreaker.objects.exclude(opened_at=None).exists():
         _move_all("choose_stranded", "park", "{name} does not answer")

@@ -25,9 +25,9 @@ REFERENCE = re.compile(
 class StoredResult(NamedTuple):
     """
     Attributes:
-        name: Of the object: `<project>/<day>/<job>.<fencing token>.<random>`. No other write ever has the same.
-        bytes: Of the result, as JSON.
-        sha256: Of the object, which is encrypted where the project's payloads are.
+        name: The object's, `<project>/<day>/<job>.<fencing token>.<random>`. No two writes ever use the same name.
+        bytes: The result's size as JSON.
+        sha256: The checksum of the object, which is encrypted where the project's payloads are.
     """
 
     name: str

@@ -6,7 +6,7 @@ from jobs.models import Schedule, ScheduleFire
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-REFUSALS_TOLD = 2  # in a row: one may be a full queue at a bad moment
+REFUSALS_TOLD = 2  # in a row: a single refusal may come from a queue that is full for a moment
 MAX_TOLD = 200
 
 

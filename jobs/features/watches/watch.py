@@ -57,7 +57,7 @@ MAX_PROJECTS_WATCHED = 200  # projects whose oldest ready job is looked at, thos
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
 MAX_BREAKERS = 1000
 MAX_PROJECTS_NAMED = 20  # projects of an outage
-CALM = timedelta(seconds=60)  # how long a target must have answered
+CALM = timedelta(seconds=60)  # how long a target must have answered before its outage is over
 HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held an executor's loop, or after the executor's end
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MAX_LEAKS = 1000

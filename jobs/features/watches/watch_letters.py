@@ -1,4 +1,4 @@
-"""Watches causes of dead letters, by project: each new cause is told, even if other alerts are open or acknowledged."""
+"""Watches causes of dead letters, by project: each new cause opens an alert, whatever other alerts are open."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 CAUSE, GROWTH, SIZE, MORE = "cause:", "grows:", "size:", "more:"
 FINGERPRINT = 32  # characters
 GROWTH_MINUTES = 15
-# When letters come faster, only the newest are read. A cause is still seen if it comes within so many letters.
+# If more letters come, only the newest are read. A cause is still seen if one of these letters has it.
 MAX_LETTERS_LOOKED_AT = 5_000
 MAX_OPEN_READ = 5_000  # open letters counted by project
 MAX_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
-DECIDED_IN = timedelta(minutes=1)  # by then a cause has stopped its batch or its credential's calls, or does not
-SIZE_RESTS_FOR = timedelta(days=1)  # so long letters of a told cause do not count for the alert `size:<project>`
+DECIDED_IN = timedelta(minutes=1)  # a cause that stops its batch or its credential's calls has done so by then
+SIZE_RESTS_FOR = timedelta(days=1)  # how long letters of an alerted cause do not count for `size:<project>`
 
 
 class CauseOf(NamedTuple):
@@ -139,7 +139,7 @@ def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
 
 def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
     """
-    Return causes that another alert tells, or soon may: they stopped a batch or a credential's calls, or killed
+    Return causes that have another alert, or soon may: they stopped a batch or a credential's calls, or killed
     workers.
 
     A cause that may still stop something is left out for DECIDED_IN. Once the other alert is over, a cause with open

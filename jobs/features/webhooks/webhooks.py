@@ -48,7 +48,7 @@ def save_webhook(
 
     Args:
         webhook_id: None: a new one.
-        figures: Of FIGURES; fields left out stay as they are.
+        figures: Values by their names in FIGURES; fields left out stay as they are.
         project_id: The project that the webhook belongs to; it cannot change.
 
     Returns:
@@ -56,7 +56,7 @@ def save_webhook(
 
     Raises:
         BadWebhook: With the path of each bad field. Nothing was changed.
-        UnknownWebhook: The project has none of that id.
+        UnknownWebhook: The project has no webhook of that id.
         CredentialKeysMissing
         ProjectMoved, ProjectMoving
     """
@@ -99,7 +99,7 @@ def check_webhook(webhook: Webhook) -> None:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
         faults["url"] = ["The address has no user and no password: it is shown and audited. Check the signature."]
-    elif "url" not in faults and webhook.enabled:  # an old one can be switched off
+    elif "url" not in faults and webhook.enabled:  # a webhook whose address is refused by now can be switched off
         try:
             parse_target(webhook.url, policy=outbound_policy())
         except OutboundRefused as refusal:
@@ -150,7 +150,7 @@ def unknown_tags(webhook: Webhook) -> list[str]:
 @transaction.atomic
 def send_test(webhook_id: UUID, *, project_id: str, actor: str, reason: str = "") -> WebhookDelivery:
     """
-    Send a signed message that says it is a test, also to a webhook that is switched off.
+    Send a signed test message, also to a webhook that is switched off.
 
     Raises:
         UnknownWebhook

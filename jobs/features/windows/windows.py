@@ -55,7 +55,7 @@ def save_window(
 
     Args:
         window_id: None: a new one.
-        figures: Of FIGURES; fields left out stay as they are.
+        figures: Values by their names in FIGURES; fields left out stay as they are.
 
     Raises:
         BadWindow: With the path of each bad field. Nothing was changed.

@@ -1,6 +1,6 @@
--- Count the jobs that wait and run in each pool, a bounded part, and since when the oldest waits.
+-- Count the jobs that wait and run in each pool, up to a bound, and find since when the oldest waits.
 --
--- params  most: jobs counted in lanes, and outside of them;
+-- params  most: jobs of a pool counted in lanes, and as many outside of lanes;
 --         most_heads: queues of all pools that are asked for their oldest job
 -- locks   none
 -- clock   none
