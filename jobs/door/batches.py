@@ -219,8 +219,8 @@ def _deadline_of(batch: DoorBatch) -> datetime:
     """
     Return by when the batch's jobs are wanted.
 
-    Providers' own batches take up to a day, and jobs that a batch leaves over then go live. With a window of a day and
-    no added margin, no batch could be in time: all jobs would go live at once, at the full price.
+    Providers' own batches take up to a day, and jobs that a batch leaves over then go live. Without the added margin,
+    jobs with a window of a day would go live at once, at the full price, unless batches are known to be faster.
     """
     margin = timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
     is_whole_day = window_of(batch.window) == PROVIDERS_WINDOW

@@ -135,7 +135,7 @@ def waiting_answer(job: UUID, root: str, *, wait: float = 0.0) -> Response:
     Tell where the answer will be.
 
     Args:
-        wait: How long the web process may hold this back, in seconds.
+        wait: How long the web process may hold this response back, in seconds.
     """
     address = f"{root}answers/{job}"
     headers = {"Location": address, "Retry-After": str(ASK_AGAIN_SECONDS), **names_of(job)}

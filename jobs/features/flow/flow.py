@@ -54,10 +54,10 @@ class FlowPoint:
     The events of the `seconds` that begin at `at`.
 
     Attributes:
-        failed: For good. `retried`: attempts that failed and are repeated.
-        answers: Of providers, by class: 2xx, 3xx, 400, 401, 403, 404, 429, 4xx (the others), 5xx, none.
-        latency_*: How long handlers took; delay_*: from ready to run until claimed, of jobs that no limit had put back.
-        size_*: Of providers' answers, decompressed.
+        failed: Jobs that failed for good. `retried`: attempts that failed and are repeated.
+        answers: Providers' answers by class (2xx, 3xx, 400, 401, 403, 404, 429, 5xx, none); 4xx counts all other 4xx.
+        latency_*: How long handlers took; delay_*: how long jobs that no limit had put back were ready before a claim.
+        size_*: The sizes of providers' answers, decompressed.
         backlog: Jobs by state, and open dead letters, at the point's end; None: it was not sampled.
     """
 

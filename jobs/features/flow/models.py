@@ -32,7 +32,7 @@ class FlowSample(models.Model):
     """
     The log's sums for one service in one span of time. Written by jobs/features/flow/sql/count_flow.sql alone.
 
-    Spans are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
+    Spans are 10 seconds, 5 minutes, and all the time since the first count. The histograms' bins are bounded in
     jobs/features/flow/bins.py. The row of the empty service also holds the backlog, as it was at the span's
     last sample.
     """

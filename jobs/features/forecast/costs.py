@@ -75,7 +75,7 @@ class TokenSum:
     Tokens of one unit.
 
     Attributes:
-        known: Tokens that are no guess.
+        known: Tokens that are counted, not guessed.
         expected: Tokens that calls like these have had on average.
         reserved: Tokens that limits reserve until the answers say how many were used.
     """
@@ -192,7 +192,7 @@ def expected_tokens(known: float, most: float, typical: Typical, *, is_bound: bo
     Return the input and output tokens that a call should have.
 
     Args:
-        known: The input as it is counted.
+        known: The counted input tokens.
         most: The most output that the call can have; without a bound, the output assumed until some is learned.
     """
     entered = known * (1.0 if typical.ratio is None else typical.ratio)

@@ -8,7 +8,7 @@ For one job and one limit, with `n` lanes that share the limit's key and have wo
 
 Jobs that leave together are one call, and a call that fills much of a window waits until all of it fits.
 
-The latest start of all limits counts, but no start before every limit has room for the job. The forecast assumes that
+The latest start of all limits counts, and never one before every limit has room for the job. The forecast assumes that
 lanes have equal turns and enough work to use them. It does not foresee unequal weights, lanes that run dry or jobs
 still to come. A batch's amount is its own work in the lanes that share a key.
 """
@@ -50,7 +50,7 @@ FULL_SHARE = 0.5
 COSTS = LineJob._fields.index("costs")
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MAX_OF_A_BATCH_SAMPLED = 2000  # jobs read of each state of a batch; its other jobs are taken to be like them
+MAX_OF_A_BATCH_SAMPLED = 2000  # jobs read of each state of a batch; its other jobs are assumed to be alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def forecast_start(
         not_before: The latest start that is known already, from schedules and from limits without room.
 
     Returns:
-        None while the job waits for a running call to end, if a limit never lets it go, and if nothing is known.
+        None if the job waits for a running call to end, if a limit never lets it go, or if nothing is known.
     """
     if any(limit.is_closed and limit.free_at is None for limit in limits):
         return None
@@ -227,7 +227,7 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
 
 
 def _longest(lines: Mapping[str, Sequence[LineJob]]) -> float:
-    """Seconds that the job with the most calls needs for them, by what calls to its service have lately taken."""
+    """Return the seconds that the longest job's calls need, if each takes as long as calls to its service lately."""
     most: dict[str, float] = {}
     for job in (job for line in lines.values() for job in line):
         if (left := calls_left(job.costs, job.progress)) > 1:
@@ -302,14 +302,14 @@ def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
 
 def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
     """
-    Lane and values of LineJob of a batch's running jobs that take several calls. Without such jobs the read is cheap: a
-    look into a partial index.
+    Return, for each of a batch's running jobs that take several calls, its lane and the values of LineJob. Without such
+    jobs the read is cheap: a look into a partial index.
     """
     jobs = Job.objects.filter(IN_SEVERAL_CALLS, batch_id=batch_id, status__in=sorted(RUNNING))
     return list(jobs.values_list("lane", *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MAX_OF_A_BATCH_SAMPLED])
 
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
-    """Lane and order in the lane of a state's first jobs; read by the index, as in sample_batch.sql."""
+    """Return the lane of a state's first jobs, and their order in it; reads the index as sample_batch.sql does."""
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
     return list(jobs.values_list("lane", *ORDER)[:MAX_OF_A_BATCH_SAMPLED])

@@ -11,7 +11,7 @@ from jobs.models import Executor, Pool
 from queueops.core.sql import run_sql
 
 MAX_OF_A_POOL = 10_000  # jobs of one pool that are counted in lanes, and as many outside of lanes
-MAX_HEADS = 5_000  # queues asked for their oldest job
+MAX_HEADS = 5_000  # queues whose oldest job is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def choose_jobs(
 
 def compare(chosen: QuerySet[Job]) -> Iterator[ReplayedChunk]:
     """
-    Compare rows with their logs, a chunk at a time, each as of one moment; work may go on. Changes nothing.
+    Compare rows with their logs, a chunk at a time, each as of one moment; jobs may run meanwhile. Changes nothing.
 
     Not to be called inside a transaction.
     """

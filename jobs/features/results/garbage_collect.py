@@ -55,8 +55,8 @@ def ensure_own_store(store: Store, *, mark: bool = True) -> None:
     """
     Make sure that the rows of this database decide which objects stay.
 
-    A copy of the database, made to try a restore or an upgrade, lacks the results since then, and must not remove their
-    objects. The copy has another identifier, of the server or within the server.
+    A copy of the database, made to try a restore or an upgrade, lacks the results written since, and must not remove
+    their objects. The copy has another identifier, of the server or within the server.
 
     Args:
         mark: Whether a store without an owner becomes this database's own.
@@ -148,8 +148,8 @@ def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dr
 
 def remove_objects(store: Store, names: Iterable[str]) -> int:
     """
-    Remove objects after the commit since which no row names them. The next sweep removes objects that this call could
-    not.
+    Remove objects that no row names any more. Call this after the commit that took their names away. The next sweep
+    removes objects that this call could not.
 
     Raises:
         ForeignStore, StoreError, OSError

@@ -25,7 +25,7 @@ REFERENCE = re.compile(
 class StoredResult(NamedTuple):
     """
     Attributes:
-        name: The object's, `<project>/<day>/<job>.<fencing token>.<random>`. No two writes ever use the same name.
+        name: The object's name, `<project>/<day>/<job>.<fencing token>.<random>`. No two writes use the same name.
         bytes: The result's size as JSON.
         sha256: The checksum of the object, which is encrypted where the project's payloads are.
     """

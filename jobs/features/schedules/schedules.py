@@ -179,7 +179,7 @@ def delete_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: s
 def locked(schedule_id: UUID, *, project_id: str) -> Schedule:
     """
     Raises:
-        UnknownSchedule: The project has none of that id.
+        UnknownSchedule: The project has no schedule of that id.
     """
     rows = Schedule.objects.select_for_update(of=("self",)).filter(pk=schedule_id, project_id=project_id)
     found = rows.first()

@@ -12,7 +12,7 @@ MAX_TOLD = 200
 
 def watch_schedules() -> None:
     """
-    Tell of schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
+    Alert about schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
     paused.
     """
     rows = Schedule.objects.filter(refused_in_a_row__gte=REFUSALS_TOLD, next_due_at__isnull=False)

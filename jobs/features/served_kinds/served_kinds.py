@@ -245,7 +245,7 @@ REFUSED_BY = re.compile(r"schema \w*: ")  # as refusal_of writes it
 
 
 def refusal_of(version: str) -> str:
-    """The beginning of a job's last error if this version of its schema refused its payload; no second try."""
+    """The beginning of a job's last error if this schema version refused its payload, and does not try it again."""
     return f"schema {version}: "
 
 

@@ -114,7 +114,7 @@ def send_unsent(most: int) -> int:
 
 
 def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
-    """Tell routes that hear of every project in one message, and routes of one project of their own alerts only."""
+    """Send routes of all projects one message for the group, and routes of one project one for each of its alerts."""
     told = 0
     for route in routes:
         wanted = [one for one in group if wants(route, one.severity, one.kind, one.projects)]
@@ -124,7 +124,7 @@ def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
 
 
 def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
-    """Tell that an alert is over. For alerts told in one message the end is told when all of them are over."""
+    """Send that an alert is over; for alerts that were sent as one message, once all of them are over."""
     first = alert.told_with or alert.pk
     goes_on = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first), resolved_at=None).exists()
     # An alert that ended while it waited for others of its cause was never sent.
@@ -146,10 +146,10 @@ def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
 
 def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
     """
-    Leave out alerts of use and queues if an alert of the same limit, as grave and still open or recent, was told.
+    Leave out alerts of use and queues if an alert of their limit was sent that is as grave, and open or recent.
 
-    A limit for each user may be full for as many counters as there are users. An alert that was left out is told later,
-    if it is still open when the told alert has been over for a while.
+    A limit for each user may be full for as many counters as there are users. An alert that was left out is sent later,
+    if it is still open when the sent alert has been over for a while.
     """
     of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in={one.limit_id for one in alerts})
     # An alert's end clears its `notified_at`, but an alert that lasted for PASSING had been sent.
@@ -250,7 +250,7 @@ def _send_digests(routes: Sequence[AlertRoute]) -> int:
         rows = unsent.filter(**group).order_by("pk").select_for_update(skip_locked=True)
         ids = list(rows.values_list("pk", flat=True)[:MAX_IN_DIGEST])
         _mark(ids)
-        if ids and (is_critical or not is_over):  # what ended before it was told need not be told
+        if ids and (is_critical or not is_over):  # an alert that ended before it was sent need not be sent
             about = {"project": group["project"], "kind": kind, "severity": severity}
             digest = {**about, "count": len(ids), "alerts": ids[:EXAMPLES]}
             content = {"alert": ids[0] if len(ids) == 1 else None, "digest": digest}

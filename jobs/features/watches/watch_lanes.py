@@ -103,7 +103,7 @@ def _is_of(counter: str, limits: Collection[int]) -> bool:
 @transaction.atomic
 def _end_usage(subjects: set[str]) -> None:
     """
-    End alerts about a counter's use: the alert of waiting work says that it is full. Locks as opening alerts does.
+    End alerts about a counter's use: waiting work has an alert already. Locks in the order in which alerts are opened.
     """
     usage = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.USAGE, subject__in=subjects, resolved_at=None)
     told = usage.order_by("subject", "threshold").select_for_update().values_list("pk", flat=True)

@@ -77,11 +77,11 @@ class _Recent:
 
 def watch_dead_letters() -> None:
     """
-    Tell of new causes, of causes that grow, and of projects where many letters have been left open.
+    Alert about new causes, causes that grow, and projects where many letters have been left open.
 
-    Each new cause in a project is told once, while a letter of it is open, whatever else is open. A cause that was told
-    long ago is told again when it comes fast. The alerts about fast causes and many letters end at half of their
-    threshold.
+    Each new cause in a project gets one alert, while a letter of it is open, whatever other alerts are open. A cause
+    whose alert is old gets another when its letters come fast. The alerts about fast causes and many letters end at
+    half of their threshold.
 
     A cause is critical where nearly all attempts at its service fail with the same error. `watch_failing` then opens no
     second alert.
@@ -143,7 +143,7 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
     workers.
 
     A cause that may still stop something is left out for DECIDED_IN. Once the other alert is over, a cause with open
-    letters is told.
+    letters gets its own.
     """
     batches = dict.fromkeys({one.batch for one in recent.values() if one.batch})
     guards = {
@@ -171,7 +171,7 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
 
 
 def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
-    """Causes that come fast now, did not in the GROWTH_MINUTES before, and were told before that; or still grow."""
+    """Causes whose letters come fast now and did not in the GROWTH_MINUTES before, with an older alert; or still do."""
     fast_now = [cause for cause, one in recent.items() if one.count >= fast]
     if not fast_now:
         return []
@@ -199,7 +199,7 @@ def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[
 
 def _left_open(many: int, fresh: Collection[CauseOf]) -> dict[str, int]:
     """
-    Count open letters by project, without causes told within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
+    Count open letters by project, without causes alerted within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
     """
     counted = run_sql("jobs", "count_open_causes", {"most": MAX_OPEN_READ})
     if sum(count for _, _, count in counted) * 2 <= many:

@@ -21,7 +21,7 @@ OUTCOMES = tuple((state.value, state.label) for state in JobState if state in TE
 
 class Webhook(Receiver):
     """
-    A project's address for messages that batches or jobs ended. They are signed as Standard Webhooks prescribe.
+    A project's address that gets messages about ended batches or jobs, signed as Standard Webhooks prescribe.
 
     It hears of jobs that fit every given filter: `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and `batch_id`.
     """

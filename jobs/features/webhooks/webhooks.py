@@ -1,4 +1,4 @@
-"""Makes, changes and tests webhooks; tell.py tells them of ended batches and jobs."""
+"""Makes, changes and tests webhooks; tell.py sends them messages about ended batches and jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_se
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MAX_KINDS = 50
-MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction that notes an end handles all
+MAX_HEARERS = 50  # webhooks of a project for jobs, and as many for batches: one transaction handles them all
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -44,7 +44,7 @@ def save_webhook(
     Make a webhook, or change one.
 
     New filters apply, within seconds, to jobs whose end is noted from then on. A changed address, or a given `enabled`,
-    ends a pause; messages that failed before are not sent again by that.
+    ends a pause, but does not send again messages that failed before.
 
     Args:
         webhook_id: None: a new one.

@@ -1,4 +1,4 @@
--- Let waiting jobs go another way, with new services, credentials, lanes and costs; log each. Their delivery is live.
+-- Let waiting jobs go another way, with new services, credentials, lanes and costs; log each. They go live then.
 --
 -- Running jobs stay as they are, and so do jobs that have gone on meanwhile: they are no longer at their `at_steps`.
 --

@@ -4,7 +4,7 @@
 --         duration_ms, size_bytes: lower bounds of the bins counted below;
 --         most_services: services counted by name; all others are added to the service `other`
 -- locks   the rows added to, in the order of their keys; the caller holds the cursor's row already
--- clock   none: an event's own time says where it belongs
+-- clock   none: an event's own time says in which spans it counts
 -- returns one row: how many events were looked at
 WITH event AS MATERIALIZED (
     -- The events that are counted, with the figures in their data.

@@ -6,7 +6,7 @@
 --
 -- params  first, longest: seconds from the first probe to the second, and at most between two probes;
 --         last_doubling: the number of the pause's last doubling;
---         most_probed: jobs remembered;
+--         most_probed: jobs remembered as probes;
 --         most: jobs of a project looked at;
 --         pools: the pools that some executor serves (null: jobs of any pool or none are taken)
 -- locks   the breakers' rows, SKIP LOCKED
@@ -32,7 +32,7 @@ WITH due AS MATERIALIZED (
     SELECT DISTINCT ON (breaker.id) breaker.id AS breaker_id, waiting.id
       FROM breaker
      CROSS JOIN LATERAL (
-           -- Jobs parked for a limit count, too.
+           -- Jobs that are parked for a limit may be probes, too.
            SELECT id, path, retry_count, eligible_since FROM jobs_job
             WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
               AND target = breaker.target AND status = 'rate_limited' AND NOT held

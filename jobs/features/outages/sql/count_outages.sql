@@ -6,7 +6,7 @@
 -- params  services, targets, projects, jobs, calls, paths, errors: parallel arrays, one entry a failed job, where
 --         jobs that left together have the same call;
 --         threshold: failures that open a breaker;
---         seconding: failures that open it where another project's is open;
+--         seconding: failures that open a breaker where another project's breaker of the target is open;
 --         least_calls: how many different calls must have failed;
 --         most_calls, most_paths: bounds of what is remembered;
 --         first_probe: seconds from opening to the first probe
