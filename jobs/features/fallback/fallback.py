@@ -76,7 +76,7 @@ class WaitsForWay(NamedTuple):
 
 def reroute_waiting() -> int:
     """
-    Send waiting jobs another way if they waited too long for a limit or their target is out; a bounded number at once.
+    Send jobs another way if they waited too long for a limit or their target is out; a bounded number a transaction.
 
     Returns:
         How many went on.

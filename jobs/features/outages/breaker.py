@@ -33,7 +33,7 @@ MAX_PROBE_SECONDS = 60.0
 LAST_DOUBLING = 5  # 2 s doubled five times is past the longest pause; without a bound, an outage of days would overflow
 MAX_PATHS = 500  # paths remembered for a breaker
 MAX_PROBED = 100  # jobs remembered as probes; others are sent first
-MAX_HELD_COUNTED = 10_000  # jobs of a breaker
+MAX_HELD_COUNTED = 10_000  # jobs that wait for one breaker
 # Without this setting, each part would begin with a bitmap of all parked jobs if the planner expects few of them.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs

@@ -2,7 +2,7 @@
 The reference in a job's row that stands for a result in the result store.
 
 It is `queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Handlers and requests cannot write
-a reference: their values are defused as sealed values are, see queueops/core/sealing.py.
+a reference: `defused` in queueops/core/sealing.py breaks it in their values, as it breaks sealed values.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def can_send_email() -> bool:
 
 
 def _send_digests(routes: Sequence[AlertRoute]) -> int:
-    """Send the alerts about users: a message for each project, kind and severity, unless its last one is too recent."""
+    """Send users' alerts, one message for each project, kind and severity; soon after the last, only critical ones."""
     project = Func(F("subject"), Value("/"), Value(2), function="split_part", output_field=CharField())
     unsent = QuotaAlert.objects.filter(notified_at=None, kind__in=OF_ALLOWANCES).annotate(
         project=project, is_over=Q(resolved_at__isnull=False)

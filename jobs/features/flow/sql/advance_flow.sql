@@ -7,7 +7,7 @@
 -- params  log: the log's name;
 --         sequence: what its ids are drawn from;
 --         most: ids in a part;
---         settle: seconds from drawing an id until the horizon is read, far longer than a transaction needs to get its id
+--         settle: seconds from drawing an id until the horizon is read, far longer than a transaction needs for its id
 -- locks   the cursor, SKIP LOCKED: one caller counts at a time, and the next caller goes on where it ended
 -- clock   clock_timestamp()
 -- returns one row, or none when another caller counts. The part's ids lie above the first figure, and up to the second;

@@ -2,7 +2,7 @@
 --
 -- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql;
 --         duration_ms, size_bytes: lower bounds of the bins counted below;
---         most_services: services counted by name; all others are added to the service `other`
+--         most_services: services counted by name (all others are added to the service `other`)
 -- locks   the rows added to, in the order of their keys; the caller holds the cursor's row already
 -- clock   none: an event's own time says in which spans it counts
 -- returns one row: how many events were looked at
