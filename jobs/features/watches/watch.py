@@ -221,7 +221,7 @@ def watch_charges() -> None:
 
 
 def watch_horizon() -> None:
-    """Alert about a transaction that stays open, so that deleted rows pile up, and of tables with many dead rows."""
+    """Alert about a transaction that stays open, so that deleted rows pile up, and about tables with many dead rows."""
     found, oldest = [], oldest_transaction()
     if oldest and oldest.seconds > settings.QUEUEOPS.alert_transaction_minutes * 60:
         of = f"process {oldest.pid}, {oldest.state}" if oldest.pid else f"prepared as {oldest.query}"

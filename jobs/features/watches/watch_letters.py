@@ -171,7 +171,7 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
 
 
 def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
-    """Causes whose letters come fast now and did not in the GROWTH_MINUTES before, with an older alert; or still do."""
+    """Causes whose letters come fast: alerted before, and not fast in the GROWTH_MINUTES before; or growing still."""
     fast_now = [cause for cause, one in recent.items() if one.count >= fast]
     if not fast_now:
         return []
