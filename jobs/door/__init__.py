@@ -1,1 +1,1 @@
-"""The doors, providers' APIs for their official clients: OpenAI's at /openai/v1/, Anthropic's at /anthropic/v1/."""
+"""The doors: providers' APIs, offered to their official clients at /openai/v1/ and /anthropic/v1/."""

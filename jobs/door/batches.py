@@ -43,7 +43,7 @@ SAME_FOR = timedelta(minutes=10)  # official clients repeat a POST whose answer 
 PROVIDERS_WINDOW = timedelta(hours=24)
 REFUSED_KEPT = timedelta(days=30)
 SPARE = timedelta(minutes=1)
-MAX_METADATA_PAIRS = 16  # OpenAI's: so many pairs, of so many characters; docs/reference/wire-facts.md
+MAX_METADATA_PAIRS = 16  # this bound and the next two are OpenAI's; docs/reference/wire-facts.md
 MAX_METADATA_KEY_LENGTH = 64
 MAX_METADATA_VALUE_LENGTH = 512
 MAX_FAULTS_TOLD = 20
@@ -187,7 +187,7 @@ def refused_requests(batch: DoorBatch) -> RequestsRefused:
 
 def same_again(batch: DoorBatch, *, key: str) -> DoorBatch | None:
     """
-    Return the batch that the same request has made; None: none has.
+    Return the batch that the same request has made; None: it has made none.
 
     With a key, the batch may be of any age, and cancelled. Without a key, it was made within SAME_FOR and was not
     cancelled. A request whose lines were refused is carried out again: it made no jobs.
@@ -219,8 +219,8 @@ def _deadline_of(batch: DoorBatch) -> datetime:
     """
     Return by when the batch's jobs are wanted.
 
-    Providers' own batches take up to a day. Jobs with a window of a day may take a day there, and the jobs that are
-    left then go live. Without the added margin all of them would go live at once, at the full price.
+    Providers' own batches take up to a day, and jobs that a batch leaves over then go live. Without the added margin,
+    jobs with a window of a day would go live at once, at the full price, unless batches are known to be faster.
     """
     margin = timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
     is_whole_day = window_of(batch.window) == PROVIDERS_WINDOW

@@ -48,7 +48,7 @@ def store_file(
         kept: How long the file is kept.
 
     Raises:
-        BadDoorRequest: Its purpose is not known, or it is empty. Nothing was stored.
+        BadDoorRequest: The purpose is not known, `kept` is out of bounds, or the file is empty. Nothing was stored.
         ClientLeft, OutOfTime
     """
     if purpose not in PURPOSES:

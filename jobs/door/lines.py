@@ -21,7 +21,7 @@ from .routes import route_for
 LINE_READ_BYTES = 262_144
 MAX_SHOWN_LENGTH = 80
 MAX_CUSTOM_ID_LENGTH = 160  # with `key_prefix` before it, it has to fit into an idempotency key
-IN_BODY = "body."  # the beginning of the places that errors of llm.call name
+IN_BODY = "body."  # how errors of llm.call begin the place of a fault in the body
 MEMBERS = ("custom_id", "method", "url", "body")
 
 
@@ -168,7 +168,7 @@ def refuse_unknown_members(given: dict[str, Any], known: Sequence[str]) -> None:
 
 
 def _lines(file: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the lines of a file; of a line that is longer than `limit` bytes, only so many."""
+    """Yield the lines of a file; of a line that is longer than `limit` bytes, only the first `limit`."""
     is_first = True
     while line := file.readline(limit):
         if len(line) == limit and not line.endswith(b"\n"):

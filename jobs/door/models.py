@@ -22,7 +22,7 @@ class Protocol(models.TextChoices):
 
 
 class ModelRoute(models.Model):
-    """Says where calls for a model go that come in by a door: to which provider, with which credential."""
+    """Says where a model's calls that come in by a door go: to which provider, and with which credential."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)

@@ -57,7 +57,7 @@ def outcome_of(job: Job, custom_id: str = "") -> DoorOutcome:
     Return the outcome of an ended job.
 
     Raises:
-        ResultMissing, StoreError: Of a result in the result store.
+        ResultMissing, StoreError: The result is in the result store, and cannot be read.
     """
     if job.status == JobState.COMPLETED:
         with among_few() if stored_in(job.result) else nullcontext():
@@ -86,7 +86,7 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
     its last job.
 
     Args:
-        answered: Those with an answer, or those without; None: all.
+        answered: Whether to yield the requests with an answer or those without; None: all.
 
     Raises:
         ClientLeft, OutOfTime

@@ -15,7 +15,7 @@ def digest_of(asked: Any) -> str:
 
 
 def lock_request(project_id: str, digest: str) -> None:
-    """Let a repeated request wait for the transaction of the first one, so that it finds the job or batch of that."""
+    """Let a repeated request wait for the first one's transaction, so that it finds the first one's job or batch."""
     with connection.cursor() as cursor:
         name = f"queueops door {project_id} {digest}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])

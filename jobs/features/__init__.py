@@ -27,7 +27,7 @@ from .watches.feature import WATCHES
 from .webhooks.feature import WEBHOOKS
 from .windows.feature import WINDOWS
 
-# In the order of their tabs, duties, watches, addresses and rows that move: a tab follows one that is there already.
+# The order decides that of the tabs, duties, watches, addresses and moved rows. A tab may only follow an earlier tab.
 FEATURES: tuple[Feature, ...] = (
     SERVED_KINDS,
     UNIQUE,

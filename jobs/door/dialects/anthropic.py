@@ -187,7 +187,7 @@ def _batch(view: DoorView, name: str) -> DoorBatch:
 def _jobs(reader: LineReader, requests: list[Any], texts: list[str]) -> Iterator[Line]:
     for given, text in zip(requests, texts or repeat(""), strict=False):
         try:
-            yield _job(reader, given, _LINE_ENDS.sub(" ", text))  # line ends: white space here, lines elsewhere
+            yield _job(reader, given, _LINE_ENDS.sub(" ", text))  # line ends: white space in JSON, but lines elsewhere
         except QueueOpsError as error:
             yield error
 

@@ -28,12 +28,12 @@ from queueops.tenancy.callers.permissions import ensure, sees_secrets
 
 DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
-NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it: the queue has tried again by itself
+NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it; the queue has tried again for them
 CLIENTS_TIMEOUT, CLIENTS_TRIES = "x-stainless-read-timeout", "x-stainless-retry-count"  # docs/reference/wire-facts.md
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
-@extend_schema(exclude=True)  # its form is the provider's, and described there
+@extend_schema(exclude=True)  # the provider describes its form
 class DoorView(ApiView):
     """Answers in the form of a provider's API. Files and answers are not masked, so only keys may use it."""
 
@@ -79,7 +79,7 @@ class DoorView(ApiView):
 
 class SingleCall(DoorView):
     """
-    A call whose caller waits. The web process holds the answer: dashboards/live/long_polls.py.
+    A call whose caller waits: dashboards/live/long_polls.py holds the response back until the answer is there.
 
     Attributes:
         root: The beginning of the door's addresses.
@@ -135,7 +135,7 @@ def waiting_answer(job: UUID, root: str, *, wait: float = 0.0) -> Response:
     Tell where the answer will be.
 
     Args:
-        wait: How long the web process may hold this back, in seconds.
+        wait: How long the web process may hold this response back, in seconds.
     """
     address = f"{root}answers/{job}"
     headers = {"Location": address, "Retry-After": str(ASK_AGAIN_SECONDS), **names_of(job)}
@@ -150,7 +150,7 @@ def names_of(job: UUID) -> dict[str, str]:
 
 
 def refused_status(outcome: DoorOutcome) -> int:
-    """Return the provider's status if it is one of an error, else that of a gateway; 409 for cancelled jobs."""
+    """Return the provider's status if it is an error's, otherwise 502 (bad gateway); 409 for cancelled jobs."""
     if outcome.state == JobState.CANCELLED:
         return HTTPStatus.CONFLICT
     status = outcome.status or 0

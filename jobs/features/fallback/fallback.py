@@ -36,7 +36,7 @@ WORDS: dict[Condition, str] = {
 
 
 class StoodAs(NamedTuple):
-    """Whose job it is and what it called before. `waited`: seconds since it became eligible to run."""
+    """A job's owner, and what the job called before. `waited`: seconds since the job became eligible to run."""
 
     project: str
     user: UUID | None
@@ -76,7 +76,7 @@ class WaitsForWay(NamedTuple):
 
 def reroute_waiting() -> int:
     """
-    Send jobs another way that have waited too long for a limit, or whose target is out; a bounded number a transaction.
+    Send jobs another way if they waited too long for a limit or their target is out; a bounded number a transaction.
 
     Returns:
         How many went on.
@@ -88,7 +88,7 @@ def reroute_waiting() -> int:
             found = len(rows)
             going, moved = reroute(rows)
             stuck = {row.id for row in rows} - going
-            if stuck:  # this process finds no way in their payloads; each look would choose them again, for ever
+            if stuck:  # this process finds no way in their payloads: each call would choose them again
                 Job.objects.filter(pk__in=stuck).update(fallback_at=None, fallback_on_outage=False)
             total += moved
     return total
@@ -125,10 +125,10 @@ def _way_of(row: WaitsForWay) -> Reroute | None:
 
 def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, Reroute]:
     """
-    Return which failed jobs go on another way, which spends no attempt.
+    Return the failed jobs that go on another way. Going on spends no attempt.
 
     Args:
-        failures: Each with whether its work may be repeated.
+        failures: Each job, its failure, and whether its work may be repeated.
     """
     found = {}
     for job, failure, repeatable in failures:
@@ -151,7 +151,7 @@ def _condition(failure: Failure, *, repeatable: bool) -> Condition | None:
 
 
 def move_another_way(going: Sequence[Reroute]) -> dict[UUID, str]:
-    """Move waiting jobs, in the caller's transaction; return the status of those that went on."""
+    """Move waiting jobs to another way, in the caller's transaction; return the status of each job that moved."""
     if not going:
         return {}
     ways = [

@@ -16,12 +16,12 @@ from jobs.services.submit.prepare import PreparedJob, describe
 from jobs.services.submit.spec import JobSpec
 from queueops.core.sql import nullable, plain_array, run_sql
 
-NAMED = '"fallback"'  # in a payload's text, if it may name other ways
+NAMED = '"fallback"'  # in the text of every payload that names other ways
 
 
 def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | None:
     """
-    Return a stored job's handler and its other ways; None: it has none, or this process cannot read its payload.
+    Return a stored job's handler and its other ways; None: no other way, or a payload that cannot be read here.
 
     Args:
         payload: JSON text.

@@ -18,7 +18,7 @@ def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> fl
     """
     Return the value that `share` of all values do not exceed, interpolated within its bin; None: there are no values.
 
-    A value above the last bound counts as that bound: the histogram knows no more.
+    A value above the last bound counts as that bound: the last bin has no upper bound.
     """
     total = sum(counts)
     if not total:

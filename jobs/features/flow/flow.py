@@ -37,7 +37,7 @@ SETTLE_SECONDS = 0.5
 COUNTING_SECONDS = 1.0  # after this time no further part is begun
 EVENT_LOG, TALLY_LOG = "events", "tallies"
 FINEST_SPAN = timedelta(hours=1)
-LATE_SECONDS = 5  # the sums lag behind the log by less, unless a transaction stays open
+LATE_SECONDS = 5  # the sums lag behind the log by less than this, unless a transaction stays open
 SEQUENCES = {EVENT_LOG: "jobs_jobevent_id", TALLY_LOG: "ratelimits_calltally_id_seq"}
 
 
@@ -54,10 +54,10 @@ class FlowPoint:
     The events of the `seconds` that begin at `at`.
 
     Attributes:
-        failed: For good. `retried`: attempts that failed and are repeated.
-        answers: Of providers, by class: 2xx, 3xx, 400, 401, 403, 404, 429, 4xx (the others), 5xx, none.
-        latency_*: How long handlers took; delay_*: from ready to run until claimed, of jobs that no limit had put back.
-        size_*: Of providers' answers, decompressed.
+        failed: Jobs that failed for good. `retried`: attempts that failed and are repeated.
+        answers: Providers' answers by class (2xx, 3xx, 400, 401, 403, 404, 429, 5xx, none); 4xx counts all other 4xx.
+        latency_*: How long handlers took; delay_*: how long jobs that no limit had put back were ready before a claim.
+        size_*: The sizes of providers' answers, decompressed.
         backlog: Jobs by state, and open dead letters, at the point's end; None: it was not sampled.
     """
 
@@ -109,7 +109,7 @@ class FlowRates:
     Attributes:
         throughput: Jobs completed a second.
         submitted: Jobs a second.
-        error_rate: Share of the attempts that failed, 0 to 1; None: none ended.
+        error_rate: Share of the attempts that failed, 0 to 1; None: no attempt ended.
         too_many_requests: 429s of providers in the last hour.
         pickup_p95_ms, latency_p95_ms: None where nothing was picked up or ended.
         upto: About the time up to which the log is summed up.
@@ -130,8 +130,8 @@ class FlowTotals:
     Counts since the first event; they only grow.
 
     Attributes:
-        services: By service; the backlog of each is None.
-        decisions: Of the limiter.
+        services: The counts of each service; its backlog is None.
+        decisions: How often the limiter made each decision.
     """
 
     services: Mapping[str, FlowPoint]
@@ -208,7 +208,7 @@ def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
 
 
 def rates(seconds: int = 60) -> FlowRates:
-    """Return the rates of the last `seconds` that are summed up: at least 10, at most 3600."""
+    """Return the rates over the last `seconds` (10 to 3600) that are summed up."""
     end = (_seconds_now() - LATE_SECONDS) // FINE_SECONDS * FINE_SECONDS
     [latest] = _read(FINE_SECONDS, seconds, end - seconds, end, origin=end) or [FlowPoint(_moment(end), seconds)]
     hour = _read(FINE_SECONDS, 3600, end - 3600, end, origin=end)

@@ -32,7 +32,7 @@ class FlowSample(models.Model):
     """
     The log's sums for one service in one span of time. Written by jobs/features/flow/sql/count_flow.sql alone.
 
-    Spans are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
+    Spans are 10 seconds, 5 minutes, and all the time since the first count. The histograms' bins are bounded in
     jobs/features/flow/bins.py. The row of the empty service also holds the backlog, as it was at the span's
     last sample.
     """
@@ -84,7 +84,7 @@ class DecisionTotal(models.Model):
 
 class FlowCursor(models.Model):
     """
-    The place up to which a log has been counted.
+    How far a log has been counted.
 
     Ids are drawn before commits, which come in another order. `mark` is an id that had been drawn at `marked_at`.
     `horizon` is a transaction id above those of all transactions that drew this id or a lower one. Once all

@@ -14,7 +14,7 @@ from ratelimits.models import Budget
 from ratelimits.money import shown
 
 MAX_LIMITS_SHOWN = 5
-MAX_AT_ONCE = 10_000  # lines: checking more takes seconds, so that somebody has to ask for it
+MAX_AT_ONCE = 10_000  # lines; checking more takes seconds, and is done only when a person asks for it
 
 
 def forecast_of_upload(upload: Upload, *, asked: bool) -> dict[str, Any]:

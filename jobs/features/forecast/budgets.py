@@ -12,7 +12,7 @@ from ratelimits.services.money.budgets import budgets_of
 from ratelimits.services.money.spend import Payer
 from ratelimits.services.money.standings import standing_of
 
-MAX_USERS_LOOKED_AT = 20  # those whose work costs most
+MAX_USERS_LOOKED_AT = 20  # the users whose work costs most
 
 Prices = Mapping[UUID | None, int | None]
 """By user, what the work should cost in micro-units; None: a price is missing."""
@@ -24,8 +24,8 @@ class BudgetGap:
     A budget that has less left than the work should cost.
 
     Attributes:
-        user_id: Whose it is; None: the project's.
-        policy: What becomes of the jobs beyond it: `wait` or `reject`.
+        user_id: The user whom the budget counts; None: it counts the project.
+        policy: What becomes of the jobs beyond the budget: `wait` or `reject`.
         needed: What the work should cost; None: a price is missing, and a budget lets no call of unknown cost go.
     """
 
@@ -40,7 +40,7 @@ class BudgetGap:
 def find_gaps(project_id: str, prices: Prices, *, only_user: UUID | None = None) -> list[BudgetGap]:
     """
     Args:
-        only_user: The end user who asks: only budgets that count this user are returned, and none of the project's.
+        only_user: The end user who asks: only budgets that count this user are returned, and no budget of the project.
     """
     rules = budgets_of(project_id)
     if not rules or not prices:

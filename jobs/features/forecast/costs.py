@@ -1,4 +1,4 @@
-"""Costs of jobs that are not submitted yet: their tokens as limits reserve them, and as calls like them had."""
+"""Costs of jobs that are not submitted yet: tokens as limits reserve them, and tokens that calls like them used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Priced(NamedTuple):
     The key by which a job's price is found, and the job's user.
 
     Attributes:
-        has_form: It could go by a batch of the provider.
+        has_form: Whether the job could go by a batch of the provider.
         above_tokens: The highest bound of a long-input price that the expected input exceeds; 0: none.
     """
 
@@ -55,8 +55,8 @@ class PriceBounds(NamedTuple):
     The bounds of the cost, in micro-units, of work whose tokens are guessed: no calls like it were measured.
 
     Attributes:
-        at_least: If the guessed calls had no output at all.
-        at_most: If they had the most output that they can have; None: nothing bounds the output of some.
+        at_least: The cost if the guessed calls have no output at all.
+        at_most: The cost if the guessed calls have the most output that they can; None: some have no bound.
     """
 
     at_least: int
@@ -75,9 +75,9 @@ class TokenSum:
     Tokens of one unit.
 
     Attributes:
-        known: Tokens that are no guess.
+        known: Tokens that are counted, not guessed.
         expected: Tokens that calls like these have had on average.
-        reserved: Tokens that limits reserve until the answers tell.
+        reserved: Tokens that limits reserve until the answers say how many were used.
     """
 
     known: float = 0.0
@@ -89,9 +89,9 @@ class TokenSum:
 class SubmissionCosts:
     """
     Attributes:
-        tokens: By unit; without jobs that count no tokens.
-        learned, guessed: How many jobs have tokens as learned from calls like them, and how many as guessed.
-        used: Their expected use by the key of their price: jobs, input and output tokens, and the bounds of the output.
+        tokens: The tokens by unit; jobs that count no tokens are left out.
+        learned, guessed: How many jobs have tokens learned from calls like them, and how many have guessed tokens.
+        used: By price key, the expected requests, input, cached and output tokens, and the bounds of the output.
     """
 
     tokens: dict[str, TokenSum] = field(default_factory=lambda: {unit: TokenSum() for unit in UNITS})
@@ -165,8 +165,8 @@ class SubmissionCosts:
         """
         Return the expected cost of all jobs, in micro-units, and the missing prices.
 
-        The cost is None where a price is missing, and 0 where nothing counts tokens. Jobs that can go by batch do; the
-        rest go live.
+        The cost is None where a price is missing, and 0 where nothing counts tokens. Jobs that cannot go by batch are
+        priced live, whatever `via` is.
         """
         total, missing = 0, dict[MissingPrice, None]()
         for place, used in self.used.items():
@@ -192,8 +192,8 @@ def expected_tokens(known: float, most: float, typical: Typical, *, is_bound: bo
     Return the input and output tokens that a call should have.
 
     Args:
-        known: The input as it is counted.
-        most: The most output that it can have; without a bound, the output assumed where nothing is learned.
+        known: The counted input tokens.
+        most: The most output that the call can have; without a bound, the output assumed until some is learned.
     """
     entered = known * (1.0 if typical.ratio is None else typical.ratio)
     if typical.output is None:
@@ -214,7 +214,7 @@ def _money(
 
 
 def _units_beside(job: PreparedJob) -> dict[str, int]:
-    """Return the tokens by unit of a job whose producer gave its cost as one figure; empty: it counts no tokens."""
+    """Return the tokens by unit of a job whose producer gave its cost as one figure; otherwise empty."""
     if job.spec.cost is None:
         return {}
     return dict(job.handler.estimated_cost(job.handler.schema.validate_json(job.payload)).units)

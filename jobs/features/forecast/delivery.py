@@ -24,8 +24,8 @@ class WayPrices(NamedTuple):
     The cost of a job's work by each way, in millionths of the currency; None: a price is missing.
 
     Attributes:
-        is_used: True: what its last call used, at the prices of then; False: what calls like it used, at today's
-            prices.
+        is_used: Whether the cost is that of the job's last call, at the prices of its time. Otherwise it is estimated
+            from calls like it, at today's prices.
     """
 
     live: int | None
@@ -34,7 +34,7 @@ class WayPrices(NamedTuple):
 
 
 def way_prices(job: Job) -> WayPrices | None:
-    """Price a job's work by both ways; None: it can only go live, or nothing tells what it takes."""
+    """Price a job's work by both ways; None: it can only go live, or its tokens are unknown."""
     try:
         handler = find_handler(job.kind)
         if handler.batch is None:
@@ -65,7 +65,7 @@ def way_prices(job: Job) -> WayPrices | None:
 
 
 def provider_batch_of(job: Job) -> ProviderBatch | None:
-    """The provider batch that last had a line of the job; None: no batch had."""
+    """The provider batch that last had a line of the job; None: no batch had one."""
     if job.via is None:
         return None
     lines = ProviderBatchLine.objects.filter(job_id=job.pk).select_related("provider_batch").order_by("-pk")

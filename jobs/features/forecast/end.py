@@ -2,11 +2,12 @@
 Forecasts of when work that is not submitted yet would end: from its limits, the work before it, and the slots.
 
     limits: For each limit, the calls that wait in the batch's own lanes, and the batch itself. Each other lane that
-        shares the limit adds at most as many calls as the longest of these lanes has, as lanes take turns.
+        shares the limit adds at most as many calls as the longest of the batch's lanes has, as lanes take turns.
     slots: The batch's calls side by side in all slots, each as long as calls to its service have lately taken.
 
-The latest of these ends counts, and none lies before the last job may begin or the longest job has made its calls. Then
-come one more call, and the maintenance windows in between. Work still to come, retries and failures are not foreseen.
+The latest of these ends counts. It is never before the last job may begin, or before the longest job has made its
+calls. One more call and the maintenance windows in between are added. Work still to come, retries and failures are not
+foreseen.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from ratelimits.subjects import Subject
 
 from .queue_calls import LineCall, LineJob, calls_of
 
-MAX_LANES_READ = 500  # other lanes that are looked at for sharers
-RECENT = timedelta(hours=1)  # calls of this span tell how long calls take; without any, all calls ever made
+MAX_LANES_READ = 500  # lanes of a service that are read to find those that share a limit
+RECENT = timedelta(hours=1)  # how far back calls are read for their durations; if there are none, all calls
 RECENT_SPAN_SECONDS = 300
 
 Calls = list[tuple[float, float]]
@@ -85,7 +86,7 @@ class Work:
 
     Attributes:
         lanes: The jobs by lane; under None, the jobs in no lane.
-        largest: By lane, the call that its limits reserve most for: the hardest to let go.
+        largest: By lane, the call that its limits reserve most for, which waits longest for room.
         services: Calls by service.
         scheduled_seconds: Seconds until the last job may begin at all.
         longest: By service, how many calls the job with the most calls takes, one after the other.
@@ -129,7 +130,7 @@ class _Beside(NamedTuple):
 
 @for_everyone()
 def foresee_end(work: Work, *, now: datetime) -> ForecastEnd:
-    """Return when the work would have ended if it were submitted now. Reads a bounded part of what waits."""
+    """Return when the work would end if it were submitted now. Reads a bounded part of what waits."""
     needs = _limits(work, now)
     stuck = next((need for need in needs if need.seconds is None), None)
     if stuck is not None:
@@ -199,7 +200,7 @@ def _need(limit: LimitForecast, lanes: Sequence[tuple[str, int]], beside: _Besid
 
 
 def _waiting(own: Mapping[str, object]) -> dict[str, LaneCount]:
-    """Count the jobs that wait in all lanes of the services of these lanes."""
+    """Count the waiting jobs of every lane that has a service in common with these lanes."""
     names: dict[str, None] = {}
     for service in sorted({lane.partition("/")[0] for lane in own}):
         rows = run_sql("jobs", "list_lanes", {"after": f"{service}/", "most": MAX_LANES_READ})

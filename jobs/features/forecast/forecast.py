@@ -4,12 +4,12 @@ Forecasts of when limits should let waiting work go: from rates and queues as th
 For one job and one limit, with `n` lanes that share the limit's key and have work of the job's class or a higher one:
 
     - calls = (the calls of its lane that go before it + its own) * n, in tokens for limits that count tokens
-    - start = when the last of them has passed: free room goes at once, the rest as the limit lets calls of that size
+    - start = when the last of these calls has passed: calls that find room go at once, the rest at the limit's rate
 
 Jobs that leave together are one call, and a call that fills much of a window waits until all of it fits.
 
-The latest of all limits counts, and no start lies before the last of them has room for the job. The forecast assumes
-that lanes have equal turns and enough work to use them. It does not foresee unequal weights, lanes that run dry or jobs
+The latest start of all limits counts, and never one before every limit has room for the job. The forecast assumes that
+lanes have equal turns and enough work to use them. It does not foresee unequal weights, lanes that run dry or jobs
 still to come. A batch's amount is its own work in the lanes that share a key.
 """
 
@@ -45,22 +45,22 @@ from ratelimits.subjects import Subject
 from .end import call_durations
 from .queue_calls import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left, calls_of, coming_back
 
-MAX_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
+MAX_SHARERS_READ = 500  # lanes read to find those that share a limit; this takes some milliseconds
 FULL_SHARE = 0.5
 COSTS = LineJob._fields.index("costs")
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MAX_OF_A_BATCH_SAMPLED = 2000  # jobs read of each state of a batch; its other jobs are taken to be like them
+MAX_OF_A_BATCH_SAMPLED = 2000  # jobs read of each state of a batch; its other jobs are assumed to be alike
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """
     Attributes:
-        limit: The limit that it follows from; None: it follows from a time alone.
-        lanes: How many lanes are taken to share it.
-        side_by_side: How many credentials of a pool are taken to carry its calls at that pace; 1: it has no pool.
-        basis: What it was computed from, in words.
+        limit: The limit that sets the start; None: a time alone sets it.
+        lanes: How many lanes are assumed to share the limit.
+        side_by_side: How many credentials of a pool are assumed to carry the calls, each at that pace; 1: no pool.
+        basis: What the start was computed from, in words.
     """
 
     starts_at: datetime
@@ -74,7 +74,7 @@ class Forecast:
 class BatchLimits:
     """
     Attributes:
-        seconds: Until the last of its calls may go.
+        seconds: Until the batch's last call may go.
         is_whole: Limits count all that is left of the batch.
         is_full: Little of the slowest limit is free: the limit sets the pace, not the executors.
     """
@@ -120,11 +120,11 @@ def forecast_start(
     Say when a job should start.
 
     Args:
-        position: With calls and costs, where a limit counts those.
+        position: The job's place in its lane; with calls and costs where a limit counts them.
         not_before: The latest start that is known already, from schedules and from limits without room.
 
     Returns:
-        None while the job waits for a running call to end, if a limit never lets it go, and if nothing is known.
+        None if the job waits for a running call to end, if a limit never lets it go, or if nothing is known.
     """
     if any(limit.is_closed and limit.free_at is None for limit in limits):
         return None
@@ -227,7 +227,7 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
 
 
 def _longest(lines: Mapping[str, Sequence[LineJob]]) -> float:
-    """Seconds that the job with the most calls needs for them, by what calls to its service have lately taken."""
+    """Return the seconds that the longest job's calls need, if each takes as long as calls to its service lately."""
     most: dict[str, float] = {}
     for job in (job for line in lines.values() for job in line):
         if (left := calls_left(job.costs, job.progress)) > 1:
@@ -302,14 +302,14 @@ def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
 
 def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
     """
-    Lane and values of LineJob of a batch's running jobs that take several calls. Without such jobs the read is cheap: a
-    look into a partial index.
+    Return, for each of a batch's running jobs that take several calls, its lane and the values of LineJob. Without such
+    jobs the read is cheap: a look into a partial index.
     """
     jobs = Job.objects.filter(IN_SEVERAL_CALLS, batch_id=batch_id, status__in=sorted(RUNNING))
     return list(jobs.values_list("lane", *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MAX_OF_A_BATCH_SAMPLED])
 
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
-    """Lane and order in the lane of a state's first jobs; read by the index, as in sample_batch.sql."""
+    """Return the lane of a state's first jobs, and their order in it; reads the index as sample_batch.sql does."""
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
     return list(jobs.values_list("lane", *ORDER)[:MAX_OF_A_BATCH_SAMPLED])

@@ -14,7 +14,7 @@ from ratelimits.services.limiter.estimates import Alike, with_cached
 # The payload's size as stored. Large payloads are compressed, so this is less than the text that a call's bound counts.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
 LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service", "progress")
-ROUNDED = 0.5  # of a call: progress is told in whole percent
+ROUNDED = 0.5  # of a call; progress is rounded to whole percent
 
 
 class LineJob(NamedTuple):
@@ -49,7 +49,7 @@ class LineCall(NamedTuple):
 
 def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineCall], int]:
     """
-    Return the calls that jobs leave in, and the place among them of the last job's call.
+    Return the calls that jobs leave in, and the index of the last job's call among them.
 
     Args:
         jobs: In the order in which their lane releases them.
@@ -90,7 +90,7 @@ def coming_back(running: LineJob) -> LineJob | None:
 
 
 def _call_of(job: LineJob, times: float) -> LineCall:
-    """Return a job's call; for a job that takes several, their mean, so that the sum is right."""
+    """Return a job's call; for a job that takes several calls, the mean of them, so that the sum is right."""
     amounts = job.costs or NO_AMOUNTS
     smaller = 0.0
     if job.coalesce_key is None and (count := amounts.get(CALLS)):

@@ -23,7 +23,7 @@ TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)
 
 def foresee(jobs: Sequence[Job]) -> None:
     """
-    Give parked jobs, in memory, the time at which their limits should let them go by now.
+    Set on parked jobs, in memory, the time at which their limits should let them go, as it is foreseen now.
 
     A job's row has the time that was foreseen when the job was parked. In the MAX_LANES_FORESEEN lanes with the most
     of these jobs, the first and the last job are foreseen anew. The jobs between them get a time by their place. Jobs
@@ -49,7 +49,7 @@ class HeldLane:
 
     Attributes:
         user: The jobs' user; empty: they have none, or are in no lane.
-        jobs: How many wait in it; `more`: the batch has more than were counted, and there may be more here.
+        jobs: How many wait in the lane; `more`: not all jobs of the batch were counted, so the lane may have more.
         reasons: Why the last job waits, in the order in which the reasons must end; empty: the next claims take it.
         last_starts_at: When limits should let the last job go; None: nobody knows.
     """

@@ -70,12 +70,12 @@ class SubmissionForecast:
     """
     Attributes:
         jobs: How many jobs would be made.
-        duplicates: Lines whose idempotency key stands for the same work already.
-        by_batch: Of the jobs, how many would go by batch as they are.
+        duplicates: Lines whose idempotency key belongs to a job of the same work already.
+        by_batch: How many of the jobs would go by batch as they are.
         accepted: Whether the batch would be accepted as it is: one bad line rejects all, unless it is `partial`.
         learned: Whether all tokens follow from calls like these; None: no job counts tokens.
         missing_prices: Services, models and ways without a price; the price of that way is None then.
-        budgets: The budgets that have less left than the work should cost live.
+        budgets: The budgets that have less left than the work should cost if it goes live.
         binding: Limits that take a part of the time, the slowest first.
         rejected: The first MAX_REJECTED_LISTED of `rejected_count` lines.
     """
@@ -238,7 +238,7 @@ def _told(
 def _by_batch(
     gathered: _Gathered, ways: WayRules, live: ForecastEnd, *, now: datetime
 ) -> tuple[SubmissionWay, list[MissingPrice]]:
-    """Foresee the batch way. A batch takes as long as 95 of 100 took at most; jobs that cannot go by batch go live."""
+    """Forecast the way by batch, which takes as long as 95 of 100 batches at most, or a window; other jobs go live."""
     if not gathered.with_form:
         return SubmissionWay(None, None, None, "no job of it can go by a batch of its provider"), []
     price, missing = gathered.costs.price(Via.BATCH, now)

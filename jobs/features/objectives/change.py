@@ -32,7 +32,7 @@ def save_objective(objective_id: int | None, figures: dict[str, Any], *, actor: 
 
     Args:
         objective_id: None: a new one.
-        figures: Of FIGURES; `project` is a Project or None.
+        figures: Values by their names in FIGURES; `project` is a Project or None.
 
     Raises:
         BadObjective: A figure is not valid, or there is no such objective. Nothing was changed.

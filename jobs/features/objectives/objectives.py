@@ -45,8 +45,8 @@ class Reckoning:
 class ObjectiveStanding:
     """
     Attributes:
-        whole: Over the objective's own window.
-        recent: Over each of WINDOWS, by its seconds.
+        whole: The jobs of the objective's own window.
+        recent: The jobs of each of WINDOWS, by its seconds.
     """
 
     objective: Objective
@@ -64,7 +64,7 @@ class ObjectiveStanding:
         return self.budget_left is not None and self.budget_left < 0
 
     def burn(self, seconds: int) -> float:
-        """Return how many times as fast as allowed jobs miss it; 1: the budget lasts exactly as long as the window."""
+        """Return the pace of misses as a multiple of the allowed pace; 1: the budget lasts as long as the window."""
         share = self.recent[seconds].share
         return 0.0 if share is None else (1 - share) / budget_of(self.objective)
 
@@ -75,7 +75,7 @@ def budget_of(objective: Objective) -> float:
 
 
 def words_of(objective: Objective) -> str:
-    """`95 % start within 5 min: jobs of kind x of acme`."""
+    """Return an objective as `95 % start within 5 min: jobs of kind x of acme`."""
     scope = "".join(
         f" {word} {value}"
         for word, value in (("of kind", objective.kind), ("for", objective.service), ("of", objective.project_id))

@@ -68,7 +68,7 @@ BURN_RULES = (
 
 def watch_objectives(*, at: float | None = None) -> None:
     """
-    Tell of objectives that are broken, or whose budget is used up too fast; one alert each, whose severity may rise.
+    Alert about objectives that are broken, or whose budget is used up too fast; one alert each, which may get graver.
 
     Args:
         at: Seconds since 1970; None: now.

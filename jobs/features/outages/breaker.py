@@ -32,8 +32,8 @@ FIRST_PROBE_SECONDS = 2.0
 MAX_PROBE_SECONDS = 60.0
 LAST_DOUBLING = 5  # 2 s doubled five times is past the longest pause; without a bound, an outage of days would overflow
 MAX_PATHS = 500  # paths remembered for a breaker
-MAX_PROBED = 100  # probed jobs that are not sent again before others
-MAX_HELD_COUNTED = 10_000  # jobs that wait for a breaker
+MAX_PROBED = 100  # jobs remembered as probes; others are sent first
+MAX_HELD_COUNTED = 10_000  # jobs that wait for one breaker
 # Without this setting, each part would begin with a bitmap of all parked jobs if the planner expects few of them.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
@@ -118,14 +118,14 @@ def _begin(failing: Collection[tuple[str, str, str]]) -> None:
 
 
 def _lock(told: Sequence[Answered | Unanswered]) -> None:
-    """Lock the rows of both statements in one order: else two flushes with opposite answers would deadlock."""
+    """Lock the rows in one order before they change: otherwise two flushes with opposite answers would deadlock."""
     services, targets = {one.service for one in told}, {one.target for one in told}
     known = ServiceBreaker.objects.filter(service__in=services, target__in=targets)
     list(known.order_by("service", "target", "project_id").select_for_update().values_list("pk"))
 
 
 def tend_breakers() -> None:
-    """Park the ready jobs of silent targets, send due probes, and release jobs of targets no longer held as out."""
+    """Park the ready jobs of silent targets, send due probes, and release jobs of targets that are no longer out."""
     _forget()
     if ServiceBreaker.objects.exclude(opened_at=None).exists():
         _move_all("choose_stranded", "park", "{name} does not answer")

@@ -15,7 +15,7 @@ class ServiceBreaker(models.Model):
     """
     The outage breaker of one project's calls to one target; see docs/adr/0032. Without a row, no call failed lately.
 
-    A closed breaker is kept for a while if it has jobs: a job whose failure opens it again spends an attempt.
+    A closed breaker that has jobs is kept for a while: a job whose failure opens it again then spends an attempt.
     """
 
     service = models.CharField(max_length=64)

@@ -27,7 +27,7 @@ def open_breakers(most: int) -> list[ServiceBreaker]:
 
 
 def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker]]:
-    """Group breakers by their target's name for people: each project has its own breaker."""
+    """Group breakers, which each project has for itself, by their target's name for people."""
     by_name: dict[str, list[ServiceBreaker]] = {}
     for one in breakers:
         by_name.setdefault(one.name, []).append(one)
@@ -35,7 +35,7 @@ def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker
 
 
 def count_held(project_id: str | None = None) -> int:
-    """How many jobs, of a project or all, wait for an outage, noted each second: at most MAX_HELD_COUNTED a breaker."""
+    """How many jobs of a project or of all wait for outages; noted each second, at most MAX_HELD_COUNTED a breaker."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     held: int = (out.filter(project_id=project_id) if project_id else out).aggregate(held=Sum("holds", default=0))[
         "held"

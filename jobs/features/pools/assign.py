@@ -20,7 +20,7 @@ from queueops.core.sql import run_sql
 LOOKED_AT_ONCE = 5000  # jobs of one statement, which locks those that it moves
 SWEEP_SECONDS = 0.3  # of each second of house-keeping
 PASSES = 2
-# A statement that has read the old rules gets its transaction id with its first write: the second pass waits so long.
+# A transaction that has read the old rules gets its id only with its first write: the second pass waits this long.
 UNDER_WAY_SECONDS = 5.0
 
 SETTLED = """

@@ -10,8 +10,8 @@ from jobs.features.pools.pools import alive
 from jobs.models import Executor, Pool
 from queueops.core.sql import run_sql
 
-MAX_OF_A_POOL = 10_000  # ready or parked jobs of one pool, in lanes and outside of them
-MAX_HEADS = 5_000  # queues asked for their oldest job
+MAX_OF_A_POOL = 10_000  # jobs of one pool that are counted in lanes, and as many outside of lanes
+MAX_HEADS = 5_000  # queues whose oldest job is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PoolDepth:
     """
     Attributes:
         name: Empty: the jobs that no pool names.
-        ready: Jobs that could go at once; counted up to MAX_OF_A_POOL in lanes and outside of them.
+        ready: Jobs that could go at once; counted up to MAX_OF_A_POOL in lanes, and as many outside of lanes.
         parked: Jobs that a limit keeps in their lanes, likewise.
         since: When the oldest waiting job became eligible; None: no job waits.
         clusters, executors: Live ones that serve this pool alone; under the empty name, those that serve all jobs.

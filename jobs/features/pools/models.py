@@ -58,10 +58,10 @@ class Pool(models.Model):
 
 class PoolSweep(models.Model):
     """
-    How far unfinished jobs have followed the rules since these changed; one row. See assign.py.
+    How far unfinished jobs have been moved since the pools' rules changed; one row. See assign.py.
 
     Attributes:
-        xid: Of the transaction that changed the rules: older transactions may still insert jobs by the old rules.
+        xid: The id of the transaction that changed the rules; older ones may still insert jobs by the old rules.
         passes: How often all jobs have been looked through since.
     """
 

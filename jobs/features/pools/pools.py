@@ -134,7 +134,7 @@ def pools_served() -> frozenset[str] | None:
 
 
 def alive() -> Q:
-    """Executors that do not drain, and that sent a heartbeat within a lease."""
+    """Executors that do not drain, and whose last heartbeat is not older than a lease."""
     return Q(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds))
 
 

@@ -29,7 +29,7 @@ class FoldableEvent(Protocol):
 
 @dataclass(slots=True)
 class FoldedJob:
-    """The columns of Job that its events give. Payload and result are not among them."""
+    """The columns of a job's row that its events determine. Payload and result are not among them."""
 
     status: str = ""
     retry_count: int = 0

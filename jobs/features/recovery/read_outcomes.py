@@ -17,7 +17,7 @@ from django.conf import settings
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_json
 
-FOREIGN_NAMED = 5  # lines of each file, at most
+FOREIGN_NAMED = 5  # foreign lines of each file that are named, at most
 MAX_FIELD_BYTES = 100_000_000  # of a .csv
 COLUMNS = ("job_id", "effect_key", "outcome", "result")
 
@@ -29,7 +29,7 @@ class UnreadableOutcomes(QueueOpsError):
 
 
 class Word(StrEnum):
-    """An operator's word on how a job ended."""
+    """How a job ended, as an operator states it."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -66,7 +66,7 @@ class Said:
     Attributes:
         begun, ended: Fencing tokens of its attempts; `ended` has the attempts whose end is known completely.
         end: The last attempt that ended the job.
-        word: An operator's word, which counts more than a log; `result`: the result given with it.
+        word: An operator's statement, which counts more than a log; `result`: the result given with it.
     """
 
     kind: str = ""
@@ -87,10 +87,10 @@ class Said:
 @dataclass(slots=True)
 class Outcomes:
     """
-    The words of several files together.
+    The statements of several files together.
 
     Attributes:
-        by_key: Words of operators that name an effect key and no job.
+        by_key: Statements of operators that name an effect key and no job.
         foreign: By file, how many lines belong neither to a log nor to a list; `named`: the first of them.
         torn: Files whose last line was cut off as its writer ended.
     """
@@ -105,7 +105,7 @@ class Outcomes:
 
 def read_outcomes(paths: Iterable[Path]) -> Outcomes:
     """
-    Read logs and lists, in any order; in a directory, its files *.ndjson.
+    Read logs and lists, in any order; of a directory, its *.ndjson files.
 
     Keeps some 300 bytes a job in memory. Results are read again, and decrypted, only when they are needed.
 

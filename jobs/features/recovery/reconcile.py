@@ -34,7 +34,7 @@ from queueops.tenancy.secrets.encryption import is_encrypted
 from .read_outcomes import Outcomes, Said, Word
 
 RECONCILED_AT_ONCE = 500  # jobs of one transaction
-KEYS_AT_ONCE = 10_000  # effect keys have no index: each query for so many reads the whole table
+KEYS_AT_ONCE = 10_000  # effect keys have no index: one query, for so many keys at once, reads the whole table
 PAYLOADS_AT_ONCE = 50  # a payload may have megabytes
 ACTOR = "system:reconcile"
 
@@ -87,7 +87,7 @@ class Judged:
 
 def find_by_key(outcomes: Outcomes) -> list[str]:
     """
-    Apply an operator's word on an effect key to the jobs with this key, unless there is a word on the job itself.
+    Apply an operator's statement on an effect key to the jobs with this key, but not to jobs that have their own.
 
     Returns:
         The keys that no job here has.

@@ -25,7 +25,7 @@ from queueops.core.values.identifiers import first_id_at
 
 COMPARED_AT_ONCE = 2000  # jobs, whose events are in memory together
 REPAIRED_AT_ONCE = 500  # jobs that one transaction locks
-CLOCKS_DIFFER = timedelta(days=1)  # at most, between the clocks that date ids and events, and the database's
+CLOCKS_DIFFER = timedelta(days=1)  # the most by which the clocks that date ids and events differ from the database's
 COLUMNS = tuple(column.name for column in fields(FoldedJob))
 ACTOR = "system:replay"
 # Without one snapshot, rows that change meanwhile would seem to differ from their log.
@@ -100,7 +100,7 @@ def choose_jobs(
 
 def compare(chosen: QuerySet[Job]) -> Iterator[ReplayedChunk]:
     """
-    Compare rows with their logs, a chunk at a time, each as of one moment; work may go on. Changes nothing.
+    Compare rows with their logs, a chunk at a time, each as of one moment; jobs may run meanwhile. Changes nothing.
 
     Not to be called inside a transaction.
     """

@@ -2,8 +2,9 @@
 Pool credentials that their provider refuses: whose fault a refusal is, and how the refused jobs go on.
 
 A refused job goes on with the pool's other members, once with each. If no member is left, the job fails if the refusals
-are its own fault: a member was accepted since, or the last refusal forbids the request (403). Otherwise the fault is
-not known yet, and the job waits. queueops/tenancy/credential_pools/refusals.py says when a member is taken out.
+are its own fault. They are if a refused member was accepted for other calls since, or the last refusal forbids the
+request (403). Otherwise the fault is not known yet, and the job waits. queueops/tenancy/credential_pools/refusals.py
+says when a member is taken out.
 """
 
 from __future__ import annotations

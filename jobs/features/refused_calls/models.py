@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
-MAX_NAME_LENGTH = 100  # as of a pause switch's key
+MAX_NAME_LENGTH = 100  # a pause switch's key can be as long
 
 
 class RefusedCalls(models.Model):

@@ -44,7 +44,7 @@ from queueops.tenancy.credential_pools.pools import MARK
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)
 CHUNKS = 4  # chunks of jobs held or put back at once; house-keeping does the rest
-CANDIDATES = 20  # jobs that are asked whether they may try
+CANDIDATES = 20  # held jobs that are checked for one that may try
 COUNTS_KEPT_SECONDS = 0.5
 SYSTEM = "system"
 
@@ -53,7 +53,7 @@ _known: TTLCache[object, list[RefusedCalls]] = TTLCache(1, COUNTS_KEPT_SECONDS)
 
 
 class SharedRefusal(NamedTuple):
-    """The calls that a failure concerns; an empty `model`: all calls of the credential. `stated`: one is enough."""
+    """Which calls a failure concerns. An empty `model`: all of the credential. `stated`: one failure stops them."""
 
     project: str
     service: str
@@ -167,7 +167,7 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     whose["model"] = refusal.model
     name = _name_of(refusal)
     new = RefusedCalls(**whose, name=name, code=refusal.code, failures=0)
-    # This also locks an existing row: a success of another process would delete it before it is read.
+    # This also locks an existing row: otherwise a success in another process could delete it before it is read.
     RefusedCalls.objects.bulk_create([new], update_conflicts=True, unique_fields=[*whose], update_fields=["updated_at"])
     row = RefusedCalls.objects.get(**whose)
     before = row.failures if row.code == refusal.code else 0

@@ -27,7 +27,7 @@ from .totals import ResultFigures, add_figures
 
 GRACE = timedelta(days=1)
 OBJECTS_AT_ONCE = 500
-MARK = "swept-by"  # the object that names the database whose rows decide
+MARK = "swept-by"  # the object that names the database whose rows decide which objects stay
 DATABASE = (
     "SELECT system_identifier::text || '.' || pg_database.oid FROM pg_control_system(), pg_database"
     " WHERE datname = current_database()"
@@ -55,11 +55,11 @@ def ensure_own_store(store: Store, *, mark: bool = True) -> None:
     """
     Make sure that the rows of this database decide which objects stay.
 
-    A copy of the database, made to try a restore or an upgrade, lacks the results since then, and must not remove their
-    objects. The copy has another identifier, of the server or within the server.
+    A copy of the database, made to try a restore or an upgrade, lacks the results written since, and must not remove
+    their objects. The copy has another identifier, of the server or within the server.
 
     Args:
-        mark: Make a store without an owner this database's own.
+        mark: Whether a store without an owner becomes this database's own.
 
     Raises:
         ForeignStore, StoreError, OSError
@@ -92,7 +92,7 @@ def sweep_results(
     dry_run: bool = False,
 ) -> Swept:
     """
-    Remove objects that no row names, from the object `after` on. After so many seconds, the sweep ends with the current
+    Remove objects that no row names, from the object `after` on. After `seconds`, the sweep ends with the current
     removal.
 
     Even with a slow store it must end then: django-q2 kills the worker of a task that takes longer, with the jobs that
@@ -102,7 +102,7 @@ def sweep_results(
     of a project that has moved still name objects here until somebody has copied them.
 
     Args:
-        grace: Younger objects stay; below zero none stays.
+        grace: Objects younger than this stay; below zero, no object is too young.
         project: Only its folder. Empty: the folders of all, and the figures note a full sweep.
 
     Raises:
@@ -134,7 +134,7 @@ def keep_sweep_out() -> None:
 
 
 def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dry_run: bool) -> tuple[int, str]:
-    """Return how many were removed, and the last one's name if the time was over before all were."""
+    """Return how many were removed, and the last one's name if time ran out before all were removed."""
     with transaction.atomic():
         keep_sweep_out()
         orphans = _orphans(files)
@@ -148,8 +148,8 @@ def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dr
 
 def remove_objects(store: Store, names: Iterable[str]) -> int:
     """
-    Remove objects that no row names any more, after the commit of that change. The next sweep removes objects that this
-    call could not.
+    Remove objects that no row names any more. Call this after the commit that took their names away. The next sweep
+    removes objects that this call could not.
 
     Raises:
         ForeignStore, StoreError, OSError
@@ -167,7 +167,7 @@ def remove_unnamed(store: Store, project_id: str) -> int:
     """
     Remove every object of a project that no row names, however young.
 
-    They are results of jobs that were deleted just now; no row tells any more which user they are of.
+    They are results of jobs that were deleted just now; no row tells any more to which user they belong.
 
     Raises:
         ForeignStore, StoreError, OSError

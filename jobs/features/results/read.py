@@ -19,7 +19,7 @@ from .store import result_store
 
 PIECE_OF_RESULT_BYTES = 1 << 18
 MAX_READERS = 4
-PLACE_SECONDS = 2.0  # how long a further reader waits
+PLACE_SECONDS = 2.0  # how long one more reader waits for its turn
 
 _readers = BoundedSemaphore(MAX_READERS)
 
@@ -47,7 +47,7 @@ def whole_result(job: Job) -> Any:
 @contextmanager
 def among_few() -> Iterator[None]:
     """
-    Read the store within the block, for a request that waits; at most MAX_READERS blocks run at once in this process.
+    Run a block that reads the store for a waiting request; at most MAX_READERS blocks run at once in this process.
 
     Otherwise a store that hangs would block every thread that answers requests, and large results would use all memory.
 

@@ -2,7 +2,7 @@
 The reference in a job's row that stands for a result in the result store.
 
 It is `queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Handlers and requests cannot write
-a reference: their values are defused as sealed values are, see queueops/core/sealing.py.
+a reference: `defused` in queueops/core/sealing.py breaks it in their values, as it breaks sealed values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ REFERENCE = re.compile(
 class StoredResult(NamedTuple):
     """
     Attributes:
-        name: Of the object: `<project>/<day>/<job>.<fencing token>.<random>`. No other write ever has the same.
-        bytes: Of the result, as JSON.
-        sha256: Of the object, which is encrypted where the project's payloads are.
+        name: The object's name, `<project>/<day>/<job>.<fencing token>.<random>`. No two writes use the same name.
+        bytes: The result's size as JSON.
+        sha256: The checksum of the object, which is encrypted where the project's payloads are.
     """
 
     name: str

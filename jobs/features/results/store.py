@@ -1,5 +1,5 @@
 """
-Puts results into the result store, before the outcome is written that names them.
+Puts results into the result store, before the outcome that names them is written.
 
 An object is complete before the commit whose row names it, and each write makes a new object. A row therefore never
 names an incomplete object. A stale executor overwrites nothing: its commit is refused, and the sweep removes its

@@ -16,8 +16,8 @@ FAILURE_CHARACTERS = 300  # characters of the last failure
 class ResultFigures:
     """
     Attributes:
-        stored, bytes: Results that went there, and their size.
-        in_row: Results that were to go there and are in the database.
+        stored, bytes: Results that went to the store, and their size.
+        in_row: Results that were to go to the store and are in the database instead.
         failed: Writes that failed; `failure` is the message of the last one.
         removed: Objects that no row names any more.
     """

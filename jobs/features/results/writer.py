@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 RESULT_THREADS = 4
 LAST_WRITE_SECONDS = 3.0  # how long an executor that stops waits for the store
-STORE_AWAY_SECONDS = 10.0  # how long after a failure the store is not asked for results that fit the database
+STORE_AWAY_SECONDS = 10.0  # after a failure, how long results that the database can take are not offered to the store
 
 Writing = Future[str]
 
@@ -135,7 +135,7 @@ def _seen(there: asyncio.Future[str]) -> None:
 
 def write_result(job: ClaimedJob, result: str | None) -> str | None:
     """
-    Return the row's value, for threads that may wait and have no writer. `take_figures` has the figures.
+    Return the row's value, for threads that may wait and have no writer. `take_figures` returns their figures.
 
     Raises:
         ResultNotStored

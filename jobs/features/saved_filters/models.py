@@ -1,4 +1,4 @@
-"""The row of a list's address under a name."""
+"""The row of a saved filter."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ScheduleRounds:
             fire_schedules()
 
     def stop(self) -> None:
-        """Nothing outlives a round."""
+        """Do nothing: no round leaves anything running."""
 
 
 def is_any_due() -> bool:
@@ -139,7 +139,7 @@ def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
     except DatabaseError:
         raise
     except Exception as error:
-        if not isinstance(error, QueueOpsError):  # a handler's own code
+        if not isinstance(error, QueueOpsError):  # raised by a handler's own code
             logger.exception("schedule %s could not be submitted", schedule.pk)
         code, message = _told(error)
         if is_encrypted(schedule.project_id):

@@ -26,7 +26,7 @@ FIGURES = ("name", *TIMES, "jobs", "missed", "most_missed")
 FORESEEN_FIRES = 5
 MAX_JOBS_OF_A_SCHEDULE = 1000
 MAX_BYTES = 1_000_000  # of all jobs of one schedule, as JSON
-# Each fire needs its own: a value written once would suit the first fire alone.
+# Each fire needs its own values of these fields: a stored value would suit the first fire alone.
 OF_ONE_FIRE = ("scheduled_at", "expires_at", "complete_by", "idempotency_key", "after")
 
 
@@ -44,13 +44,13 @@ def save_schedule(
 
     Raises:
         BadSchedule: With the path of each bad field. Nothing was changed.
-        UnknownSchedule: The project has none of that id.
+        UnknownSchedule: The project has no schedule of that id.
         ProjectMoved, ProjectMoving
     """
     schedule = Schedule(project_id=project_id) if schedule_id is None else locked(schedule_id, project_id=project_id)
     before = {name: getattr(schedule, name) for name in FIGURES}
     if "jobs" not in figures:
-        schedule.jobs = jobs_now(schedule)  # else newer rules could refuse a mere new name
+        schedule.jobs = jobs_now(schedule)  # otherwise newer rules could refuse even a change of the name
     for name, value in figures.items():
         setattr(schedule, name, value)
     following = check_schedule(schedule)
@@ -65,7 +65,7 @@ def save_schedule(
 
 def check_schedule(schedule: Schedule, *, stored: bool = True) -> Fire:
     """
-    Return its next fire, from now on.
+    Check a schedule, and return its next fire from now on.
 
     Args:
         stored: The schedule is to be stored, so no other may have its name.
@@ -179,7 +179,7 @@ def delete_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: s
 def locked(schedule_id: UUID, *, project_id: str) -> Schedule:
     """
     Raises:
-        UnknownSchedule: The project has none of that id.
+        UnknownSchedule: The project has no schedule of that id.
     """
     rows = Schedule.objects.select_for_update(of=("self",)).filter(pk=schedule_id, project_id=project_id)
     found = rows.first()

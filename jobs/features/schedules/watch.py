@@ -6,13 +6,13 @@ from jobs.models import Schedule, ScheduleFire
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-REFUSALS_TOLD = 2  # in a row: one may be a full queue at a bad moment
+REFUSALS_TOLD = 2  # in a row: a single refusal may come from a queue that is full for a moment
 MAX_TOLD = 200
 
 
 def watch_schedules() -> None:
     """
-    Tell of schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
+    Alert about schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
     paused.
     """
     rows = Schedule.objects.filter(refused_in_a_row__gte=REFUSALS_TOLD, next_due_at__isnull=False)

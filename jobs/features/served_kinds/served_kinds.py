@@ -1,6 +1,6 @@
 """
-Keeps jobs from workers that cannot carry out their kind, or their payload of a later version: while a release is rolled
-out, or where an app is missing.
+Keeps jobs from workers that lack their kind or do not take their payload's version: while a release is rolled out, or
+where an app is missing.
 
 Such jobs spend no attempt, and claims do not read them again and again. A worker leaves out the kinds that it does not
 know; a kind that no worker carries out is held until a worker does. `unserved.py` buries jobs that wait too long.
@@ -35,7 +35,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.sealing import payload_keys
 
 KINDS_LOOK_SECONDS = 5.0
-CHUNKS = 4  # held or put back at once; house-keeping does the rest, and claims and renewals go on
+CHUNKS = 4  # chunks of jobs held or put back at once; house-keeping does the rest, so that claims and renewals go on
 INVALID_PAYLOAD = "invalid_payload"
 KEY_MISSING = "payload_key_missing"
 SYSTEM = "system"
@@ -66,13 +66,13 @@ class _Other:
 
 
 def kinds_served() -> dict[str, str]:
-    """Return the version of the payload's schema by each kind's name that this process serves, former names too."""
+    """Return the payload schema's version of each kind that this process serves, by its name and former names."""
     versions = {handler.kind: version_of(handler) for handler in all_handlers()}
     return {name: versions[kind] for name, kind in served_names().items()}
 
 
-# How payloads are stored. Workers of the release before cannot take payloads kept as text, and hold their jobs like
-# those of another version. An executor whose version is the same would leave them held (docs/adr/0068).
+# How payloads are stored: a part of each version (docs/adr/0068). Workers of the release before cannot take payloads
+# kept as text, and hold their jobs. If our version were the same as theirs, our executors would leave these jobs held.
 STORED_AS = "text"
 
 
@@ -220,7 +220,7 @@ def keep_closed(jobs: Sequence[ClaimedJob]) -> None:
 
 
 def kept_closed(key: str) -> str:
-    """The last error of a job whose worker lacked the key of its payload; held_otherwise.sql has it too."""
+    """The last error of a job whose worker lacked the key of its payload; held_otherwise.sql has the same text."""
     return f"its payload is encrypted with the key {key}, which is not among QUEUEOPS_PAYLOAD_KEYS here"
 
 
@@ -245,7 +245,7 @@ REFUSED_BY = re.compile(r"schema \w*: ")  # as refusal_of writes it
 
 
 def refusal_of(version: str) -> str:
-    """The beginning of a job's last error if this version of its schema refused its payload; it does not try again."""
+    """The beginning of a job's last error if this schema version refused its payload, and does not try it again."""
     return f"schema {version}: "
 
 

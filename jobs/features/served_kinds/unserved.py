@@ -1,4 +1,4 @@
-"""Buries jobs that no worker carries out after a stated time, and not before."""
+"""Makes dead letters of jobs that no worker has been able to carry out for QUEUEOPS_UNSERVED_HOURS."""
 
 from __future__ import annotations
 

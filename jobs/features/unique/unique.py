@@ -46,7 +46,8 @@ class SettledKeys:
     """
     The results for jobs that were not inserted at once, by their own ids.
 
-    `twins`: the jobs that have their idempotency keys. `replacing`: by the waiting job that is to do their work.
+    `twins`: the stored jobs with their idempotency keys. `met`: the jobs with their unique keys. `replacing`: new jobs,
+    by the waiting job that is to do their work.
     """
 
     twins: dict[UUID, UUID] = field(default_factory=dict)
@@ -64,7 +65,7 @@ def stored_key(job: PreparedJob) -> str | None:
 
 
 def lock_keys(project_id: str) -> None:
-    """Store a project's batches with unique keys one after another: keys in different orders would deadlock."""
+    """Let one batch of a project store unique keys at a time: otherwise keys in different orders would deadlock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops unique {project_id}"])
 

@@ -134,7 +134,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
         return shown
 
     def submit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Make the batch; a GET or a POST without the button does nothing."""
+        """Make the batch; a request other than a POST makes none."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         identifier = as_uuid(object_id)

@@ -66,7 +66,7 @@ class CheckedLines:
     """
     Attributes:
         seen: Jobs, good and bad.
-        duplicates: Good jobs whose idempotency key stands for the same work already.
+        duplicates: Good jobs whose idempotency key belongs to a job of the same work already.
         errors: The first accept_document.MAX_LISTED_ERRORS of `error_count`.
         sample: The first good jobs, as they would be submitted.
     """
@@ -86,7 +86,7 @@ def store_upload(
 
     Args:
         file_name: A file is CSV if this ends in `.csv` or `.tsv`; else it has one JSON object a line, or an array.
-        name: Of the batch.
+        name: The batch's name.
         default_kind: The kind of the lines that name none.
 
     Raises:
@@ -283,7 +283,7 @@ def _with_kind(lines: Iterable[Line], default_kind: str) -> Iterator[Line]:
             try:
                 parsed = pydantic_core.from_json(line, allow_inf_nan=True)
             except ValueError:
-                parsed = None  # the line itself says what is wrong with it
+                parsed = None  # the checks report what is wrong with the line
         if default_kind and isinstance(parsed, dict) and "kind" not in parsed:
             written = line.text if isinstance(line, WrittenJob) else line
             yield WrittenJob({"kind": default_kind, **parsed}, written if isinstance(written, bytes | str) else b"")

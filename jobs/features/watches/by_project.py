@@ -32,6 +32,6 @@ def count_by_project(jobs: QuerySet[Job]) -> dict[str, Counted]:
 
 
 def jobs_wait(counted: Counted, project: str) -> str:
-    """`3 jobs of acme wait`."""
+    """Return words such as `3 jobs of acme wait`."""
     before = "at least " * counted.is_least
     return numbered(counted.count, f"job of {project} waits", f"jobs of {project} wait", before=before)

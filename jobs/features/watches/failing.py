@@ -17,12 +17,12 @@ from queueops.core.clock import Now
 from ratelimits.models import CounterFeedback, QuotaAlert
 from ratelimits.services.alerts.alerts import lasting
 
-SECONDS = 60  # looked back
+SECONDS = 60  # how far back attempts are counted
 MIN_ATTEMPTS = 20  # in that time
 MAX_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
 KEPT_SHARE = 0.25  # an open alert ends below this share
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
-NO_JOB_THROUGH = timedelta(minutes=15)  # until then a provider's refusals are the limits' business alone
+NO_JOB_THROUGH = timedelta(minutes=15)  # a provider that has refused for less long is left to the limits
 REFUSALS = (QuotaAlert.Kind.EXCEEDED, QuotaAlert.Kind.UNLIMITED)
 MAX_REFUSALS = 500  # alerts looked at, the oldest
 
@@ -94,8 +94,8 @@ def _refuses_all(alert: QuotaAlert, service: str) -> bool:
     lately = CounterFeedback.objects.filter(counter=alert.subject, at__gt=Now() - NO_JOB_THROUGH)
     if not lately.exists():
         return False
-    # The coarse span in which the alert opened may have jobs from before it. The fine spans are kept long enough to
-    # tell.
+    # The coarse span in which the alert opened may count jobs from before the alert, and is left out. Fine spans are
+    # kept long enough to cover its time.
     since = alert.opened_at + timedelta(seconds=COARSE_SECONDS)
     after = Q(span_seconds=FINE_SECONDS, at__gte=alert.opened_at) | Q(span_seconds=COARSE_SECONDS, at__gte=since)
     return not FlowSample.objects.filter(after, service=service, completed__gt=0).exists()

@@ -1,19 +1,19 @@
 """
 Hands alerts over to the routes that want them. Each message is a job, so that it is retried and can be looked at.
 
-Alerts about the use of a limit, and about work that waits for it, are told once they have lasted for a minute. Each is
-told once for all whom the limit counts, and not again when it comes back. Waiting work is not told while an alert says
-that the provider refuses.
+Alerts about the use of a limit, and about work that waits for it, are sent once they have lasted for a minute. One is
+sent for all counters of a limit, and none again when it comes back soon. Alerts about waiting work are not sent while
+an alert says that the provider refuses.
 
 A route is told once when an alert that it wants opens, again when the alert's severity rises, and when a critical alert
 is over. PagerDuty, whose incidents would stay open, is also told when any alert that it was told of is over or
 acknowledged. The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
 message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
-A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is told
+A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is sent
 then if it is still open.
 
-Alerts of users' allowances may be thousands at once, so alerts of one project, kind and severity are told together.
+Alerts of users' allowances may be thousands at once, so alerts of one project, kind and severity are sent together.
 Alerts of one cause in several projects are one message, too, for routes that hear of every project: see `alert_groups`.
 """
 
@@ -53,7 +53,7 @@ SEVERITIES: list[str] = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING
 CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
 MAX_IN_DIGEST = 10_000
-PASSING = timedelta(seconds=60)  # how long alerts that come and go must last before they are told
+PASSING = timedelta(seconds=60)  # how long alerts that come and go must last before they are sent
 MAX_SILENCED = 1_000  # silenced alerts stay unsent: one look skips at most so many of them
 EXAMPLES = 5  # alerts that a digest shows
 ACKNOWLEDGED_LATELY = timedelta(days=1)  # earlier acknowledgements are not looked at any more
@@ -72,8 +72,8 @@ def send_unsent(most: int) -> int:
         How many jobs were submitted. At most `most` alerts are looked at, and MAX_IN_DIGEST of each group of users;
         the rest is for the next call.
     """
-    # Alerts that come and go are told once they have lasted. An alert that ends before that is told if it comes back
-    # and lasts.
+    # Alerts that come and go are sent once they have lasted for PASSING. An alert that ends earlier is sent if it comes
+    # back and lasts.
     passing = Q(kind__in=COMING_AND_GOING) & ~Q(severity=CRITICAL)
     may_come_back = Q(resolved_at__gt=Now() - COMES_BACK) | Q(resolved_at=None, opened_at__gt=Now() - PASSING)
     routes = list(AlertRoute.objects.filter(enabled=True))
@@ -102,7 +102,7 @@ def send_unsent(most: int) -> int:
         told.append(_tell_end(routes, group[0]) if group[0].resolved_at else _tell_beginning(routes, group))
 
     one_by_one(unsent, tell, what="telling of the alert")
-    # An alert whose telling raised is marked, too: if the oldest were tried for ever, they would stop those after them.
+    # Mark an alert even if sending it raised: otherwise the oldest alerts would be tried for ever and stop later ones.
     _mark([group[0].pk for group in unsent])
     for first, *others in unsent:
         QuotaAlert.objects.filter(pk=first.pk, resolved_at=None).update(told_with=None)  # it may have got worse since
@@ -114,7 +114,7 @@ def send_unsent(most: int) -> int:
 
 
 def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
-    """Tell routes that hear of every project in one message, and routes of one project of their own alerts only."""
+    """Send routes of all projects one message for the group, and routes of one project one for each of its alerts."""
     told = 0
     for route in routes:
         wanted = [one for one in group if wants(route, one.severity, one.kind, one.projects)]
@@ -124,10 +124,10 @@ def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
 
 
 def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
-    """Tell that an alert is over. For alerts told in one message the end is told when all of them are over."""
+    """Send that an alert is over; for alerts that were sent as one message, once all of them are over."""
     first = alert.told_with or alert.pk
     goes_on = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first), resolved_at=None).exists()
-    # An alert that ended while it waited for others was never told.
+    # An alert that ended while it waited for others of its cause was never sent.
     may_be_untold = "cause" in alert.figures and alert.resolved_at and alert.resolved_at - alert.opened_at < CAUSES_WAIT
     told = 0
     for route in routes:
@@ -146,13 +146,13 @@ def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
 
 def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
     """
-    Leave out alerts of use and queues if an alert of the same limit, as grave and still open or recent, was told.
+    Leave out alerts of use and queues if an alert of their limit was sent that is as grave, and open or recent.
 
-    A limit for each user may be full for as many counters as there are users. An alert that was left out is told later,
-    if it is still open when the told alert has been over for a while.
+    A limit for each user may be full for as many counters as there are users. An alert that was left out is sent later,
+    if it is still open when the sent alert has been over for a while.
     """
     of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in={one.limit_id for one in alerts})
-    # An alert's end clears its `notified_at`, but one that lasted for PASSING had been told.
+    # An alert's end clears its `notified_at`, but an alert that lasted for PASSING had been sent.
     was_told = Q(resolved_at__gt=Now() - COMES_BACK, resolved_at__gte=F("opened_at") + PASSING)
     known = of_limits.filter(was_told | Q(resolved_at=None, notified_at__isnull=False))
     told: dict[int | None, int] = {}
@@ -170,14 +170,14 @@ def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
 
 
 def _refusals_told() -> QuerySet[QuotaAlert]:
-    """Open or recent alerts that a provider refuses the calls of an alert's counter: work waits because of that."""
+    """Open or recent alerts about a provider that refuses calls of an alert's counter, which explains the waiting."""
     lately = Q(resolved_at=None) | Q(resolved_at__gt=Now() - COMES_BACK)
     return QuotaAlert.objects.filter(lately, kind=QuotaAlert.Kind.EXCEEDED, subject=OuterRef("subject"))
 
 
 @transaction.atomic
 def send_test(route: AlertRoute) -> None:
-    """Submit a message to one route that says it is a test."""
+    """Submit a test message to one route."""
     _submit(route, "test", f"test:{new_id()}", {})
     notify(Channel.READY)
 
@@ -206,7 +206,7 @@ def _keys(first: int, route: AlertRoute, *events: Event) -> list[str]:
 
 
 def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
-    """Tell PagerDuty which of the open alerts that it knows somebody looks after now."""
+    """Tell PagerDuty that somebody looks after open alerts of which it was told."""
     pagers = [route for route in routes if route.channel == AlertRoute.Channel.PAGERDUTY]
     open_ones = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at__gt=Now() - ACKNOWLEDGED_LATELY)
     alerts = list(open_ones.order_by("-acknowledged_at")[:MAX_ACKNOWLEDGED]) if pagers else []
@@ -233,7 +233,7 @@ def can_send_email() -> bool:
 
 
 def _send_digests(routes: Sequence[AlertRoute]) -> int:
-    """Tell of the unsent alerts of users, a message for each project, kind and severity that may have one again."""
+    """Send users' alerts, one message for each project, kind and severity; soon after the last, only critical ones."""
     project = Func(F("subject"), Value("/"), Value(2), function="split_part", output_field=CharField())
     unsent = QuotaAlert.objects.filter(notified_at=None, kind__in=OF_ALLOWANCES).annotate(
         project=project, is_over=Q(resolved_at__isnull=False)
@@ -250,7 +250,7 @@ def _send_digests(routes: Sequence[AlertRoute]) -> int:
         rows = unsent.filter(**group).order_by("pk").select_for_update(skip_locked=True)
         ids = list(rows.values_list("pk", flat=True)[:MAX_IN_DIGEST])
         _mark(ids)
-        if ids and (is_critical or not is_over):  # what ended before it was told need not be told
+        if ids and (is_critical or not is_over):  # an alert that ended before it was sent need not be sent
             about = {"project": group["project"], "kind": kind, "severity": severity}
             digest = {**about, "count": len(ids), "alerts": ids[:EXAMPLES]}
             content = {"alert": ids[0] if len(ids) == 1 else None, "digest": digest}
@@ -266,7 +266,7 @@ def _lock_digests() -> bool:
 
 
 def _recent_digests() -> set[tuple[str, str, str]]:
-    """Kind, severity and project of the digests that are too new for another."""
+    """Kind, severity and project of the digests that are too recent for another digest."""
     since = first_id_at(timezone.now(), moved_by=-2 * DIGEST_EVERY)  # ids are made by the clocks of many hosts
     jobs = Job.objects.of_project(PROJECT).filter(pk__gte=since, created_at__gt=Now() - DIGEST_EVERY)
     told = jobs.filter(payload__has_key="digest", payload__event="opened").values_list("payload__digest", flat=True)

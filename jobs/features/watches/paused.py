@@ -113,7 +113,7 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
 
 def watch_paused() -> None:
     """
-    Tell of pauses under which jobs wait for long, or that a restore made. The alert ends with the pause or its last
+    Alert about pauses under which jobs wait for long, or that a restore made. The alert ends with the pause or its last
     job.
     """
     minutes = settings.QUEUEOPS.alert_paused_minutes

@@ -19,7 +19,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening
 from ratelimits.subjects import MAX_ID_LENGTH
 
-MAX_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
+MAX_POOLLESS = 5_000  # jobs read in lanes, and as many outside of lanes
 
 
 def unserved_pools() -> list[Opening]:

@@ -1,4 +1,4 @@
-"""Looks every few seconds, in bounded reads, for trouble that operators must know of and that no decision notices."""
+"""Looks every few seconds, in bounded reads, for trouble that operators must know of and the limiter does not see."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MAX_PROJECTS_WATCHED = 200  # projects whose oldest ready job is looked at, thos
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
 MAX_BREAKERS = 1000
 MAX_PROJECTS_NAMED = 20  # projects of an outage
-CALM = timedelta(seconds=60)  # how long a target must have answered
+CALM = timedelta(seconds=60)  # how long a target must have answered before its outage is over
 HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held an executor's loop, or after the executor's end
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MAX_LEAKS = 1000
@@ -68,7 +68,7 @@ MAX_DEAD_ROWS = 1_000_000  # dead rows of one table: more open an alert, if its 
 
 def tend_alerts() -> None:
     """
-    Open, update and resolve the alerts that are not raised by decisions, and hand over what is to be sent.
+    Open, update and resolve the alerts that the limiter's decisions do not raise, and hand over unsent alerts.
 
     For one process at a time, every few seconds; two at once do no harm. Reads a bounded number of rows however long
     the queue is.
@@ -97,12 +97,12 @@ def tend_alerts() -> None:
         resolve_priced,
         lambda: send_unsent(SENT_AT_ONCE),
     )
-    with opened_if(lambda: False):  # an alert quotes errors, and is stored and sent as it is
+    with opened_if(lambda: False):  # do not open sealed errors: alerts quote them, and are stored and sent unsealed
         one_by_one(watches, lambda watch: watch(), what="the watch")
 
 
 def watch_ready(stale_lanes: list[StaleLane]) -> None:
-    """Tell of projects whose oldest ready job waits too long though nothing holds it back."""
+    """Alert about projects whose oldest ready job waits too long though nothing holds it back."""
     now, allowed = timezone.now(), timedelta(minutes=settings.QUEUEOPS.alert_oldest_ready_minutes)
     switches = PauseSwitch.objects.filter(scope__in=[PauseSwitch.Scope.PROJECT, PauseSwitch.Scope.GLOBAL])
     paused = set(switches.values_list("key", flat=True))  # the global switch has an empty key
@@ -125,8 +125,8 @@ def watch_ready(stale_lanes: list[StaleLane]) -> None:
 
 def watch_executors() -> None:
     """
-    Tell of executors that went silent or whose handlers block the event loop. The alert ends when the executor answers
-    or its row is deleted.
+    Alert about executors that went silent or whose handlers block the event loop. The alert ends when the executor
+    answers or its row is deleted.
 
     The alert about an executor that its cluster killed stays for a while.
     """
@@ -139,7 +139,7 @@ def watch_executors() -> None:
 
 
 def watch_outages() -> None:
-    """Tell of targets that do not answer, once for all projects. The alert ends when they have answered for a while."""
+    """Alert about targets that do not answer, once for all projects, until they have answered for a while."""
     found = []
     for name, out in grouped(open_breakers(MAX_BREAKERS)).items():
         projects, held = {one.project_id for one in out}, sum(one.holds for one in out)
@@ -165,8 +165,8 @@ def watch_outages() -> None:
 
 def watch_failing() -> None:
     """
-    Tell of services most of whose attempts fail, unless an outage or an alert of dead letters says so already. Tell
-    also of services that refuse every call for long: their jobs are put back again and again, and no attempt fails.
+    Alert about services most of whose attempts fail, unless an outage or an alert of dead letters says so already. Also
+    alert about services that refuse every call for long: their jobs are put back each time, and no attempt fails.
     """
     out = set(
         ServiceBreaker.objects.filter(Q(opened_at__isnull=False) | Q(closed_at__gt=Now() - CALM)).values_list(
@@ -211,7 +211,7 @@ def _is_told_by_letters(failing: Failing) -> bool:
 
 
 def watch_charges() -> None:
-    """Tell when estimates of crashed calls are not taken back: a part of the quota is lost until they are."""
+    """Alert when estimates of crashed calls are not taken back: a part of the quota is lost until they are."""
     expired = Charge.objects.filter(expires_at__lt=Now() - LEAK_AFTER).order_by()
     count = _at_most(expired, MAX_LEAKS)
     calls = numbered(count, "call", before="at least " * (count == MAX_LEAKS))
@@ -221,7 +221,7 @@ def watch_charges() -> None:
 
 
 def watch_horizon() -> None:
-    """Tell of a transaction that stays open, so that deleted rows pile up, and of tables with many dead rows."""
+    """Alert about a transaction that stays open, so that deleted rows pile up, and about tables with many dead rows."""
     found, oldest = [], oldest_transaction()
     if oldest and oldest.seconds > settings.QUEUEOPS.alert_transaction_minutes * 60:
         of = f"process {oldest.pid}, {oldest.state}" if oldest.pid else f"prepared as {oldest.query}"

@@ -12,7 +12,7 @@ UNSETTLED = "it was not refused: a transaction stays open, or nobody sends"
 
 
 def watch_audit() -> None:
-    """Tell of a collector that takes nothing though entries wait, until it takes an entry or no collector is set."""
+    """Alert about a collector that takes nothing though entries wait, until it takes one or no collector is set."""
     target, found = settings.QUEUEOPS.audit_stream, []
     stands = standstill(target) if target else None
     if stands is not None and stands.seconds > settings.QUEUEOPS.alert_audit_minutes * 60:

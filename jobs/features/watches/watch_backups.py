@@ -14,7 +14,7 @@ BACKUP, ARCHIVE = "backup", "archive"  # subjects
 
 
 def watch_backups() -> None:
-    """Tell of a backup that is older than QUEUEOPS_ALERT_BACKUP_HOURS, and of a log that its archive does not take."""
+    """Alert about a backup older than QUEUEOPS_ALERT_BACKUP_HOURS, and about a log that its archive does not take."""
     found, hours = [], settings.QUEUEOPS.alert_backup_hours
     last = last_backup()
     if hours and last.seconds > hours * 3600:

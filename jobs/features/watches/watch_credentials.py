@@ -20,10 +20,10 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 def watch_credentials() -> None:
     """
-    Tell of credentials that are out of pools, and of calls that have stopped because their provider refuses them all.
+    Alert about credentials that are out of pools, and calls that have stopped because their provider refuses them all.
 
     The alert about a credential ends when it is accepted, renewed, put back or removed. The alert about calls ends when
-    one is accepted.
+    one of these calls is accepted.
 
     The alert about a credential is critical while a project has no other credential that works; otherwise it is a
     warning.

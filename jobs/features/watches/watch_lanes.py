@@ -22,14 +22,14 @@ from ratelimits.services.limits.catalogue import Rule, rule_of_ramp, rules
 from ratelimits.subjects import counter_id
 
 MAX_LANES_WATCHED = 1000
-MAX_COSTS_WATCHED = 5000  # jobs of which costs are looked at
+MAX_COSTS_WATCHED = 5000  # jobs whose costs are read
 SATURATED_SECONDS = 10  # a queue that clears sooner needs no alert
 
 
 @dataclass(frozen=True, slots=True)
 class StaleLane:
     """
-    A project's lane that has room for all its waiting work, but where a job that no limit has put back waits `since`.
+    A project's lane with room for all its waiting work, where a job that no limit has put back waits since `since`.
     """
 
     project: str
@@ -103,7 +103,7 @@ def _is_of(counter: str, limits: Collection[int]) -> bool:
 @transaction.atomic
 def _end_usage(subjects: set[str]) -> None:
     """
-    End alerts about a counter's use: waiting work already says that it is full. Locks in the order of opening alerts.
+    End alerts about a counter's use: waiting work has an alert already. Locks in the order in which alerts are opened.
     """
     usage = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.USAGE, subject__in=subjects, resolved_at=None)
     told = usage.order_by("subject", "threshold").select_for_update().values_list("pk", flat=True)

@@ -1,4 +1,4 @@
-"""Watches causes of dead letters, by project: each new cause is told, even if other alerts are open or acknowledged."""
+"""Watches causes of dead letters, by project: each new cause opens an alert, whatever other alerts are open."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 CAUSE, GROWTH, SIZE, MORE = "cause:", "grows:", "size:", "more:"
 FINGERPRINT = 32  # characters
 GROWTH_MINUTES = 15
-# When letters come faster, only the newest are read. A cause is still seen if it comes within so many letters.
+# If more letters come, only the newest are read. A cause is still seen if one of these letters has it.
 MAX_LETTERS_LOOKED_AT = 5_000
 MAX_OPEN_READ = 5_000  # open letters counted by project
 MAX_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
-DECIDED_IN = timedelta(minutes=1)  # by then a cause has stopped its batch or its credential's calls, or does not
-SIZE_RESTS_FOR = timedelta(days=1)  # so long letters of a told cause do not count for the alert `size:<project>`
+DECIDED_IN = timedelta(minutes=1)  # a cause that stops its batch or its credential's calls has done so by then
+SIZE_RESTS_FOR = timedelta(days=1)  # how long letters of an alerted cause do not count for `size:<project>`
 
 
 class CauseOf(NamedTuple):
@@ -77,11 +77,11 @@ class _Recent:
 
 def watch_dead_letters() -> None:
     """
-    Tell of new causes, of causes that grow, and of projects where many letters have been left open.
+    Alert about new causes, causes that grow, and projects where many letters have been left open.
 
-    Each new cause in a project is told once, while a letter of it is open, whatever else is open. A cause that was told
-    long ago is told again when it comes fast. The alerts about fast causes and many letters end at half of their
-    threshold.
+    Each new cause in a project gets one alert, while a letter of it is open, whatever other alerts are open. A cause
+    whose alert is old gets another when its letters come fast. The alerts about fast causes and many letters end at
+    half of their threshold.
 
     A cause is critical where nearly all attempts at its service fail with the same error. `watch_failing` then opens no
     second alert.
@@ -139,11 +139,11 @@ def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
 
 def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
     """
-    Return causes that another alert tells, or soon may: they stopped a batch or a credential's calls, or killed
+    Return causes that have another alert, or soon may: they stopped a batch or a credential's calls, or killed
     workers.
 
     A cause that may still stop something is left out for DECIDED_IN. Once the other alert is over, a cause with open
-    letters is told.
+    letters gets its own.
     """
     batches = dict.fromkeys({one.batch for one in recent.values() if one.batch})
     guards = {
@@ -171,7 +171,7 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
 
 
 def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
-    """Causes that come fast now, did not in the GROWTH_MINUTES before, and were told before that; or still grow."""
+    """Causes whose letters come fast: alerted before, and not fast in the GROWTH_MINUTES before; or growing still."""
     fast_now = [cause for cause, one in recent.items() if one.count >= fast]
     if not fast_now:
         return []
@@ -199,7 +199,7 @@ def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[
 
 def _left_open(many: int, fresh: Collection[CauseOf]) -> dict[str, int]:
     """
-    Count open letters by project, without causes told within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
+    Count open letters by project, without causes alerted within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
     """
     counted = run_sql("jobs", "count_open_causes", {"most": MAX_OPEN_READ})
     if sum(count for _, _, count in counted) * 2 <= many:

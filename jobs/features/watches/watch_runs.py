@@ -25,7 +25,7 @@ def running_here() -> QuerySet[Job]:
 
 
 def watch_runs() -> None:
-    """Tell, by kind and project, of jobs that have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
+    """Alert, by kind and project, about jobs that have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
     late = Now() - timedelta(minutes=settings.QUEUEOPS.alert_running_minutes)
     running = running_here().filter(started_at__lt=late)
     by_kind: dict[tuple[str, str], list[Job]] = {}

@@ -20,7 +20,7 @@ MAX_MISSING = 200  # pause switches read, one for each missing kind or key
 
 def watch_unserved() -> None:
     """
-    Tell of kinds that no worker knows, of payloads that no worker takes, and of jobs whose pool no cluster serves.
+    Alert about kinds that no worker knows, payloads that no worker takes, and jobs whose pool no cluster serves.
 
     The alert ends when a worker takes such jobs, or when no such job is left.
     """

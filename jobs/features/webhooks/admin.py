@@ -312,7 +312,7 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
 
 def _filter_words(row: Webhook) -> str:
-    """`jobs: http.request, failed, tags red and nightly`; `all jobs`."""
+    """Describe a webhook's filter, as `jobs: http.request, failed, tags red and nightly` or `all jobs`."""
     parts = [
         " or ".join(row.kinds),
         " or ".join(row.outcomes),

@@ -17,7 +17,7 @@ def make_message(webhook: Webhook, kind: str, *, actor: str, **fields: object) -
     Submit the job of one message, in the caller's transaction.
 
     Args:
-        fields: Of the delivery.
+        fields: The delivery's fields.
     """
     delivery_id = new_id()
     spec = JobSpec(kind=kind, payload={"delivery_id": str(delivery_id), "address": _address(webhook)})

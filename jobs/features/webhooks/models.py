@@ -21,7 +21,7 @@ OUTCOMES = tuple((state.value, state.label) for state in JobState if state in TE
 
 class Webhook(Receiver):
     """
-    An address to which a project wants to be told that batches or jobs ended. Signed as Standard Webhooks say.
+    A project's address that gets messages about ended batches or jobs, signed as Standard Webhooks prescribe.
 
     It hears of jobs that fit every given filter: `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and `batch_id`.
     """

@@ -1,4 +1,4 @@
-"""Sends again the messages that a receiver, a webhook or a route of alerts, did not accept."""
+"""Sends messages again that their receiver (a webhook or a route of alerts) did not accept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failed_messages(receiver: Webhook | AlertRoute, since: datetime | None = Non
     The dead letters of a receiver's messages that nobody has requeued or discarded, the oldest first.
 
     Args:
-        since: Only those that were given up since.
+        since: Only messages that were given up since.
     """
     if isinstance(receiver, Webhook):
         told = WebhookDelivery.objects.filter(webhook=receiver).exclude(event=WebhookDelivery.Event.TEST)

@@ -13,8 +13,8 @@ SILENT = Receiver.Pause.SILENT
 
 def watch_receivers() -> None:
     """
-    Pause webhooks and alert routes that accepted nothing for three days. Tell of paused ones, and of ones that were
-    switched off because they answered 410 Gone.
+    Pause webhooks and alert routes that accepted nothing for three days. Alert about paused receivers, and about
+    receivers that were switched off because they answered 410 Gone.
 
     The alert ends when somebody sends again or saves the receiver, or when one of its messages is accepted.
     """

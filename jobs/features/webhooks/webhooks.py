@@ -1,4 +1,4 @@
-"""Makes, changes and tests webhooks; tell.py tells them of ended batches and jobs."""
+"""Makes, changes and tests webhooks; tell.py sends them messages about ended batches and jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_se
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MAX_KINDS = 50
-MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction that notes an end handles all
+MAX_HEARERS = 50  # webhooks of a project for jobs, and as many for batches: one transaction handles them all
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -44,11 +44,11 @@ def save_webhook(
     Make a webhook, or change one.
 
     New filters apply, within seconds, to jobs whose end is noted from then on. A changed address, or a given `enabled`,
-    ends a pause; messages that failed before are not sent again by that.
+    ends a pause, but does not send again messages that failed before.
 
     Args:
         webhook_id: None: a new one.
-        figures: Of FIGURES; fields left out stay as they are.
+        figures: Values by their names in FIGURES; fields left out stay as they are.
         project_id: The project that the webhook belongs to; it cannot change.
 
     Returns:
@@ -56,7 +56,7 @@ def save_webhook(
 
     Raises:
         BadWebhook: With the path of each bad field. Nothing was changed.
-        UnknownWebhook: The project has none of that id.
+        UnknownWebhook: The project has no webhook of that id.
         CredentialKeysMissing
         ProjectMoved, ProjectMoving
     """
@@ -99,7 +99,7 @@ def check_webhook(webhook: Webhook) -> None:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
         faults["url"] = ["The address has no user and no password: it is shown and audited. Check the signature."]
-    elif "url" not in faults and webhook.enabled:  # an old one can be switched off
+    elif "url" not in faults and webhook.enabled:  # a webhook whose address is refused by now can be switched off
         try:
             parse_target(webhook.url, policy=outbound_policy())
         except OutboundRefused as refusal:
@@ -150,7 +150,7 @@ def unknown_tags(webhook: Webhook) -> list[str]:
 @transaction.atomic
 def send_test(webhook_id: UUID, *, project_id: str, actor: str, reason: str = "") -> WebhookDelivery:
     """
-    Send a signed message that says it is a test, also to a webhook that is switched off.
+    Send a signed test message, also to a webhook that is switched off.
 
     Raises:
         UnknownWebhook

@@ -50,7 +50,7 @@ class MaintenanceWindow(models.Model):
     time_zone = models.CharField(
         max_length=64, default="UTC", help_text="Weekly: whose clock it goes by, such as Europe/Berlin."
     )
-    skipped_until = models.DateTimeField(null=True, editable=False)  # openings that began before were ended by hand
+    skipped_until = models.DateTimeField(null=True, editable=False)  # spans begun before this time were ended by hand
     next_change_at = models.DateTimeField(null=True, editable=False)
     created_by = models.CharField(max_length=100, editable=False)
     created_at = models.DateTimeField(db_default=Now())

@@ -55,7 +55,7 @@ def save_window(
 
     Args:
         window_id: None: a new one.
-        figures: Of FIGURES; fields left out stay as they are.
+        figures: Values by their names in FIGURES; fields left out stay as they are.
 
     Raises:
         BadWindow: With the path of each bad field. Nothing was changed.
@@ -81,7 +81,7 @@ def save_window(
 
 def check_window(window: MaintenanceWindow) -> Span:
     """
-    Return when a window is open, now or next.
+    Check a window, and return when it is open, now or next.
 
     Raises:
         BadWindow: With the path of each bad field.
@@ -222,7 +222,7 @@ def next_spans(window: MaintenanceWindow, *, most: int = FORESEEN_SPANS) -> list
 
 
 def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
-    """Windows that begin within a time, the soonest first."""
+    """Windows that begin in the span `within` from now on, the soonest first."""
     rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False).order_by("next_change_at")[:MAX_WINDOWS]
     found = [
         Upcoming(row, span)

@@ -1,9 +1,10 @@
 -- Choose and lock waiting jobs that may go another way: those that have waited too long for a limit, and those whose
 -- target is out.
 --
--- Both have an index of their own, which is empty where no job names another way. Probes of outages go on as they are.
+-- Each of these two searches has an index of its own, which is empty where no job names another way. A probe of an
+-- outage is not chosen.
 --
--- params  most: bound of each part
+-- params  most: jobs found by each of the two searches
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns for each job the reason, and the columns from which its other way is made

@@ -1,4 +1,4 @@
--- Let waiting jobs go another way, with new services, credentials, lanes and costs; log each. Their delivery is live.
+-- Let waiting jobs go another way, with new services, credentials, lanes and costs; log each. They go live then.
 --
 -- Running jobs stay as they are, and so do jobs that have gone on meanwhile: they are no longer at their `at_steps`.
 --
@@ -6,7 +6,7 @@
 --         messages: parallel arrays, an entry a job, as all others are;
 --         at_steps, to_steps: the step that the job is at, and the new one;
 --         costs_by_unit, data: JSON;
---         afters: seconds until it is looked at again while it waits for a limit (null: never)
+--         afters: seconds after which the job goes on again if it still waits for a limit (null: never)
 -- locks   the rows, in id order; waits rather than skips
 -- clock   now(): the transaction's start
 -- returns id and status of those that moved

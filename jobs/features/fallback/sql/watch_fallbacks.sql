@@ -1,9 +1,9 @@
 -- Store the conditions under which waiting jobs go another way.
 --
--- params  project: of the jobs;
+-- params  project: the jobs' project;
 --         ids: jobs, parallel to the next two;
---         afters: seconds of waiting for a limit, since it became eligible, that send it on (null: it waits on);
---         on_outages: whether an outage sends it on
+--         afters: seconds from eligible until a job that waits for a limit goes another way (null: never);
+--         on_outages: whether an outage sends the job another way
 -- locks   the rows, which the caller has just inserted or locked
 -- clock   none
 -- returns the ids

@@ -1,13 +1,13 @@
 -- Take the next part of a log that nothing can be added to any more, and keep the horizon for the part after it.
 --
 -- An id is drawn before its transaction commits, so a log's newest ids appear out of order. One call marks an id that
--- has been drawn. A later call reads the horizon, above the transactions of all that drew this id or a lower one. Once
--- every transaction below the horizon has ended, all ids up to the mark are there or never will be.
+-- has been drawn. A later call reads the horizon: a transaction id above those of all transactions that drew this id or
+-- a lower one. Once every transaction below the horizon has ended, all ids up to the mark are there or never will be.
 --
--- params  log: whose cursor;
+-- params  log: the log's name;
 --         sequence: what its ids are drawn from;
 --         most: ids in a part;
---         settle: seconds from drawing an id until the horizon is read, far more than a transaction needs for its id
+--         settle: seconds from drawing an id until the horizon is read, far longer than a transaction needs for its id
 -- locks   the cursor, SKIP LOCKED: one caller counts at a time, and the next caller goes on where it ended
 -- clock   clock_timestamp()
 -- returns one row, or none when another caller counts. The part's ids lie above the first figure, and up to the second;

@@ -2,9 +2,9 @@
 --
 -- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql;
 --         duration_ms, size_bytes: lower bounds of the bins counted below;
---         most_services: services beyond it are added to the service `other`
+--         most_services: services counted by name (all others are added to the service `other`)
 -- locks   the rows added to, in the order of their keys; the caller holds the cursor's row already
--- clock   none: an event's own time says where it belongs
+-- clock   none: an event's own time says in which spans it counts
 -- returns one row: how many events were looked at
 WITH event AS MATERIALIZED (
     -- The events that are counted, with the figures in their data.
@@ -81,7 +81,7 @@ WITH event AS MATERIALIZED (
       FROM counted JOIN named USING (service) CROSS JOIN (VALUES (0), (10), (300)) AS span (span_seconds)
      GROUP BY 1, 2, 3
 ), kept AS (
-    -- Add the sums to the rows that exist.
+    -- Insert the sums, or add them to the rows that exist.
     INSERT INTO jobs_flowsample AS kept
            (span_seconds, at, service, submitted, completed, failed, retried, deferred, cancelled, crashed, leases_lost,
             answers, sizes, size_bytes, latencies, latency_ms, delays, delay_ms)

@@ -1,4 +1,4 @@
--- Sum up a part of the limiter's tallies: how many calls of each kind it has let go, since ever.
+-- Sum up a part of the limiter's tallies: how many calls it has granted since the first count, by service and model.
 --
 -- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql
 -- locks   the rows added to, in the order of their keys; whoever counts holds the cursor's row already

@@ -1,4 +1,4 @@
--- List lanes that have work waiting, and since when in each tier: who shares a limit with whom.
+-- List lanes that have work waiting, and since when in each tier. The caller finds those that share a limit.
 --
 -- A loose scan of the lanes' index: one probe a lane and three for its tiers, however many jobs the lane has.
 --

@@ -1,6 +1,6 @@
 -- Read the first waiting jobs of each state of a batch that are in lanes, in the order in which lanes release them.
 --
--- params  batch; states: each of which is read; most: jobs a state; tiers: from the first to the last
+-- params  batch; states: the states to read; most: jobs a state; tiers: in the order in which lanes release them
 -- locks   nothing
 -- clock   none
 -- returns one row a job that is in a lane: how many jobs were read, in lanes or not; its lane; and the values of

@@ -1,8 +1,8 @@
 -- Sum up objectives over windows that end now. Windows of up to an hour are exact to ten seconds; longer windows begin
 -- at a whole hour.
 --
--- params  ids, windows (seconds): parallel arrays, an objective and a window each; at: the windows' end (what of its
---         ten seconds has not passed is left out)
+-- params  ids, windows (seconds): parallel arrays, an objective and a window each; at: the windows' end (the
+--         span of ten seconds that holds it is left out)
 -- locks   none
 -- clock   none
 -- returns a row of each: id, window, how many jobs were due, how many of them met it

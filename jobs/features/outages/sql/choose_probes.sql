@@ -1,14 +1,14 @@
 -- Choose a job of each target that is out and due for a probe, and write the probe down.
 --
--- Probes take turns between projects: first come projects that have sent none. Inside a project they first take paths
--- that have not failed, then jobs that have not been probes lately, and of these first jobs that have not failed. A
--- target gets one probe at a time for a project, and not two within `first`.
+-- Probes take turns between projects: first come projects that have sent none. A project's jobs come in this order:
+-- jobs on paths that have not failed, then jobs that were no probe lately, then jobs that have not failed. A target
+-- gets one probe at a time for a project, and not two within `first`.
 --
 -- params  first, longest: seconds from the first probe to the second, and at most between two probes;
 --         last_doubling: the number of the pause's last doubling;
---         most_probed: jobs remembered;
+--         most_probed: jobs remembered as probes;
 --         most: jobs of a project looked at;
---         pools: those that some executor serves (null: all, and jobs in none)
+--         pools: the pools that some executor serves (null: jobs of any pool or none are taken)
 -- locks   the breakers' rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns the ids of the jobs
@@ -17,7 +17,7 @@ WITH due AS MATERIALIZED (
      WHERE opened_at IS NOT NULL AND next_probe_at <= {{now}}
        AND NOT EXISTS (SELECT FROM jobs_job AS job
                         WHERE job.id = probe_job_id
-                          -- choose_stranded has parked late probes. One that is still ready is just being claimed.
+                          -- choose_stranded has parked late probes: a probe that is still ready is being claimed.
                           AND (status IN {{running}} OR {{ready job}}))
        AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS other
                         WHERE other.service = breaker.service AND other.target = breaker.target
@@ -32,7 +32,7 @@ WITH due AS MATERIALIZED (
     SELECT DISTINCT ON (breaker.id) breaker.id AS breaker_id, waiting.id
       FROM breaker
      CROSS JOIN LATERAL (
-           -- Jobs parked for a limit count, too.
+           -- Jobs that are parked for a limit may be probes, too.
            SELECT id, path, retry_count, eligible_since FROM jobs_job
             WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
               AND target = breaker.target AND status = 'rate_limited' AND NOT held

@@ -23,7 +23,7 @@ SELECT job.id, job.service, job.target
        SELECT id, service, target FROM jobs_job
         WHERE service = parked.service AND project_id = parked.project_id AND target = parked.target
           AND status = 'rate_limited' AND scheduled_at IS NULL AND NOT held
-        -- No ORDER BY: each part would sort all the jobs that are left, and the claim orders them anyway.
+        -- No ORDER BY: with one, each part would sort all the jobs that are left. The claim orders them anyway.
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job
  WHERE NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker

@@ -1,13 +1,13 @@
 -- Count failures that are the fault of targets, and open the breakers of the projects with enough such failures.
 --
 -- A project's breaker opens by its own failures alone: by many in a row, or by fewer where the target is out for
--- another project, too. They must be of several calls: otherwise one bad job would be enough.
+-- another project, too. The failures must come from several calls: otherwise one bad job would be enough.
 --
 -- params  services, targets, projects, jobs, calls, paths, errors: parallel arrays, one entry a failed job, where
 --         jobs that left together have the same call;
 --         threshold: failures that open a breaker;
---         seconding: failures that open it where another project's is open;
---         least_calls: different calls among them;
+--         seconding: failures that open a breaker where another project's breaker of the target is open;
+--         least_calls: how many different calls must have failed;
 --         most_calls, most_paths: bounds of what is remembered;
 --         first_probe: seconds from opening to the first probe
 -- locks   the breakers' rows, in order of their keys

@@ -1,7 +1,7 @@
--- Count the jobs that wait and run in each pool, a bounded part, and since when the oldest waits.
+-- Count the jobs that wait and run in each pool, up to a bound, and find since when the oldest waits.
 --
--- params  most: jobs counted in lanes, and outside of them;
---         most_heads: queues of all pools that are asked for their oldest job
+-- params  most: jobs of a pool counted in lanes, and as many outside of lanes;
+--         most_heads: queues, of all pools together, whose oldest job is read
 -- locks   none
 -- clock   none
 -- returns one row a pool, and one with an empty name for the jobs that no pool names. Its columns: name, ready jobs,

@@ -1,6 +1,6 @@
 -- Read the events of jobs, in the form that jobs/features/recovery/event_fold.py takes.
 --
--- params  ids: of the jobs; projects: of the jobs;
+-- params  ids: the jobs' ids; projects: the jobs' projects;
 --         since: no event of the jobs is older, so that older parts of the log are not read
 -- order   by job, then by id: each event is written under its job's lock
 -- locks   none

@@ -1,7 +1,7 @@
 -- Rewrite rows of jobs from their log, and log the repair. The counts of jobs stay: they follow the log already.
 --
 -- params  rows: JSON array, an object a job with every column below, and `differences`: what is changed;
---         actor: what the event says
+--         actor: the actor that the event names
 -- locks   the rows, which the caller has locked in id order
 -- clock   now(): the transaction's start
 -- returns the ids written; the job of a missing id runs

@@ -1,6 +1,6 @@
 -- Read which objects of the result store jobs name, and by which claim a running job may still name one.
 --
--- params  ids; projects: whose they are
+-- params  ids; projects: the jobs' projects
 -- locks   none
 -- clock   none
 -- returns id, status, fencing token, and the string that replaces a result in the store, or null. A large result

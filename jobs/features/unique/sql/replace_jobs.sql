@@ -3,7 +3,7 @@
 -- Arrays are parallel: one entry a job; an array may be null if each of its entries is null.
 --
 -- params  project;
---         actor: what the event says;
+--         actor: the actor that the event names;
 --         ids, services, models, costs, known_costs, credentials, lanes, targets, paths, coalesce_keys, priorities,
 --         retry_policies, expires_ats: columns of the job;
 --         costs_by_unit: JSON;

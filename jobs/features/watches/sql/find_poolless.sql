@@ -1,6 +1,6 @@
 -- Count jobs that no pool names, by kind: a bounded part.
 --
--- params  most: jobs looked at, in lanes and outside of them
+-- params  most: jobs read in lanes, and as many outside of lanes
 -- locks   none
 -- clock   none
 -- returns kind, how many, since when the oldest of these waits, and their projects

@@ -31,7 +31,7 @@ WITH hook AS MATERIALIZED (
             WHERE job.id = ended.job_id
             LIMIT 1) AS job  -- by its key: a join could read all jobs for a large part
      WHERE job.kind <> ALL(%(internal)s::text[])
-       -- An end in the archive was told before the job went there, and the row that says so went with it.
+       -- Leave out restored jobs: their end was told before they were archived, and the row that says so was deleted.
        AND NOT EXISTS (SELECT FROM jobs_restoredjob AS restored WHERE restored.job_id = job.job_id)
 ), noted AS (
     INSERT INTO jobs_webhookjob (webhook_id, job_id, project_id)

@@ -1,4 +1,4 @@
--- Adds what `counted` has, due and met of objective `id` by deadline, to the samples; in the order of their keys.
+-- Adds the figures of `counted` (due and met jobs by objective `id` and deadline) to the samples, in the order of keys.
 INSERT INTO jobs_objectivesample AS kept (objective_id, span_seconds, at, due, met)
     SELECT id, seconds, date_bin(seconds * interval '1 second', deadline, 'epoch'), sum(due), sum(met)
       FROM counted CROSS JOIN (VALUES (10), (3600)) AS span (seconds)
