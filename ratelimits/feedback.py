@@ -100,7 +100,7 @@ class PushBack:
 
 
 def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
-    """The quotas with nothing left were exceeded. If no quota is empty and only one is stated, that quota was."""
+    """Return the quotas with nothing left as exceeded; if none is empty and only one is stated, return that one."""
     stated = read_rate_headers(headers)
     empty = [quota for quota in stated if quota.remaining == 0] or stated * (len(stated) == 1)
     resets = [bounded_delay(quota.reset_seconds) for quota in empty if quota.reset_seconds is not None]
@@ -175,7 +175,7 @@ def cap_of(value: Any) -> float | None:
 
 
 def told_span(value: str) -> float | None:
-    """See `parse_span`; bounded."""
+    """Return the seconds that `parse_span` reads, at most MAX_RETRY_AFTER_SECONDS; None for zero and for other text."""
     return bounded_delay(parse_span(value) or 0.0)
 
 

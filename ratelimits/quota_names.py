@@ -54,7 +54,7 @@ def read_quota_name(name: str) -> QuotaName:
 
     `WriteRequestsPerMinutePerUser`, `Write requests per minute per user`, `sheets.googleapis.com/write_requests`,
     `1/min/{project}/{user}`, `GenerateContentInputTokensPerModelPerMinute-FreeTier`, `tokens per min (TPM)`. A name
-    that has a period and names no users counts a project.
+    with a period and without users is that of a project's quota.
     """
     words = f" {_NOT_A_WORD.sub(' ', _CAMEL.sub(' ', name).lower())} "
     period = _period(words)
@@ -63,7 +63,7 @@ def read_quota_name(name: str) -> QuotaName:
 
 def read_unit(message: str, codes: Iterable[str] = ()) -> CountedUnit:
     """
-    Return the unit that a refusal without a quota's name says is used up; empty: it names no unit, or several.
+    Return the unit that is used up, according to a refusal that names no quota; empty: no unit is named, or several.
 
     Such words are `exceeded the token rate limit`, `TPM`, a code `token_limit_exceeded`, a type `tokens`.
     """

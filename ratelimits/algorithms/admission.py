@@ -52,7 +52,7 @@ class Meter(Protocol):
         """Say whether a call may be granted; a call above the capacity needs an unused counter."""
 
     def take(self, units: int) -> int:
-        """Count a call, room or not, and return when it leaves."""
+        """Count a call, whether or not there is room, and return when it leaves."""
 
     def line_up(self, units: int) -> int:
         """Return when a call fits, behind the calls lined up before it, if nothing else comes."""
@@ -79,7 +79,7 @@ class Algorithm(ABC):
         kind: Its name in limits and in the states of counters.
         reads: The figures that it reads, or against which its other figures are checked.
         optional: The figures among `reads` that may be left out.
-        is_bucket: It has no window, so only its pace tells what it lets through.
+        is_bucket: It has no window: only its pace says how much it lets through.
         counts_in_flight: It counts the calls that run, instead of calls by time.
     """
 
@@ -112,12 +112,12 @@ class Algorithm(ABC):
 
     @property
     def rate_per_second(self) -> float | None:
-        """The pace, in the limit's unit, at which a queue behind it drains; None: calls set it."""
+        """The pace, in the limit's unit, at which a queue behind it drains; None: the time that calls take sets it."""
         return None
 
     @property
     def late_seconds(self) -> float:
-        """How many seconds longer than others a call may take to its provider without exceeding the quota there."""
+        """How many seconds more than other calls a call may take to reach its provider without exceeding the quota."""
         return 0.0
 
     @property
@@ -146,13 +146,13 @@ class Algorithm(ABC):
 
     @classmethod
     def bound_in_words(cls, figures: Figures, capacity: float, rate: float) -> str | None:
-        """Say what may pass in one window of the provider; None: the capacity."""
+        """Say how much may pass in one window of the provider; None: no more than the capacity."""
         return None
 
     @classmethod
     def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
         """
-        Return the figures that use a provider's quota and keep it in every window.
+        Return the figures that use a provider's quota fully and exceed it in no window.
 
         Raises:
             ValueError: No figures can keep so small a quota.

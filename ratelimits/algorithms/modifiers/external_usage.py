@@ -3,7 +3,7 @@ Others: programs that use a quota besides us, and how much of the quota we keep 
 
 The most that they held is kept for a window and a part of the next, as BBR keeps a path's bandwidth (Cardwell et al.
 2016). In a quota that resets, use by others shows only towards the window's end, and a late answer shows less of it
-than there is. It never makes us send more. We send less only once an answer allows no other reading.
+than there is. Such an answer never makes us send more. We send less only once an answer allows no other reading.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Others:
         return max(self.latest, self.before)
 
     def at(self, now: float, window_seconds: float) -> Others:
-        """Return what is known of them now: kept for at least one window, forgotten after two."""
+        """Return what is known of the others now. It is kept for at least one window and forgotten after two."""
         windows = (now - self.since) // window_seconds
         if windows < 0:  # the clock has gone back: start `since` anew, or the amounts would be kept too long
             return Others(now, self.latest, self.before)

@@ -68,8 +68,8 @@ def pushed_back(
     """
     Return the pressure after a 429, in proportion to what was refused.
 
-    A call that was sent before a decrease was refused at the pace before it. Its refusal adds to what the first has
-    taken, up to the most that `PressureRules` allows. One refused call in a thousand takes 3 %, one in 13 or more 30 %.
+    A call that was sent before a decrease was refused at the earlier pace. Its refusal adds to what the first refusal
+    took, up to the most that `PressureRules` allows. One refused call in a thousand takes 3 %, one in 13 or more 30 %.
     A call sent after the decrease was refused at the new pace and takes from what is left. If the decrease lies in the
     future, the clock has gone back, and the decrease says nothing about when the call was sent.
 
