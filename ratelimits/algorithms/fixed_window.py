@@ -115,7 +115,8 @@ class FixedWindow(Algorithm):
             return (time // window + 1) * window
         zone = ZoneInfo(self.zone or "UTC")
         local = datetime.fromtimestamp(time // MICRO, zone)
-        # If the zone skips midnight, Python takes the offset before the skip, which gives the instant when the day begins.
+        # If the zone skips midnight, Python takes the offset before the skip: this gives the instant at which the day
+        # begins.
         midnight = datetime(local.year, local.month, local.day, tzinfo=zone) + timedelta(days=1)
         return int(midnight.timestamp()) * MICRO
 

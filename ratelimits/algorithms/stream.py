@@ -12,8 +12,8 @@ from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 # in time.
 MIN_UNITS = 20
 MAX_WINDOW_SECONDS = 300
-# The next three are in sub-buckets: how far a delayed stream catches up at once, how long it may rest before it starts
-# anew, the longest wait after a large call.
+# In sub-buckets. A delayed stream catches up at once by LATE_BUCKETS at most. After a rest of more than REST_BUCKETS it
+# starts anew. The wait after a large call is at most MAX_WAIT_BUCKETS.
 LATE_BUCKETS = 3
 REST_BUCKETS = 20
 MAX_WAIT_BUCKETS = 5
@@ -25,7 +25,7 @@ EXCESS_PERCENT = 102
 @dataclass(slots=True)
 class Stream:
     """
-    A virtual clock. Each call moves it on by the call's share of the window. The next call leaves once that time has come.
+    A virtual clock, which each call moves on by its share of the window. The next call leaves once time reaches it.
 
     The stream is a generic cell rate algorithm in whole microseconds and millionths of the limit's unit. It grants no
     burst at its start, as the burst would come back with every window. Calls that are only late catch up.

@@ -53,7 +53,7 @@ class MonthFilter(Choice):
 
 
 class ThisMonthFilter(MonthFilter):
-    """Selects this month unless another choice is made: a list of years is long."""
+    """Selects this month unless another choice is made: the list of several years is long."""
 
     all_option = ["", "this month"]
 

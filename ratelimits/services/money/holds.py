@@ -79,7 +79,7 @@ def lose_holds(calls: Sequence[tuple[UUID, int]], *, expired: int = 0) -> int:
 
     Args:
         calls: By job and token; a call that holds nothing is left out.
-        expired: The most other calls to count whose time is over.
+        expired: How many other calls, whose time is over, to count at most.
     """
     rows = [_Lost(*row) for row in run_sql("ratelimits", "lose_budget_holds", {**_pairs(calls), "expired": expired})]
     if rows:
@@ -111,7 +111,7 @@ def losing_known(calls: Sequence[tuple[UUID, int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
-    """A period whose sum differed from its ledger's."""
+    """A period whose sum differed from the sum of its ledger."""
 
     period: int
     spent: int

@@ -121,5 +121,5 @@ def _billing() -> frozenset[str]:
 
 
 def now() -> datetime:
-    """The database's time: a price that is stored at this moment holds from then on."""
+    """The database's time, from which a price that is stored now holds."""
     return datetime.fromtimestamp(database_now(), UTC)

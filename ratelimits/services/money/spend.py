@@ -24,7 +24,7 @@ FILLED_AT_ONCE = 1_000
 
 
 class Payer(NamedTuple):
-    """The project, user and batch whose call it is."""
+    """The project, user and batch for which a call is made."""
 
     project: str
     user_id: UUID | None

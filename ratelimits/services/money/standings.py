@@ -88,7 +88,7 @@ def _standing(
     Return how a period stands. If it has no row yet, the ledger says what was spent.
 
     Args:
-        unsure: The project has calls whose cost nobody knows.
+        unsure: Whether the project has calls whose cost nobody knows.
     """
     period = row or BudgetPeriod(key=key, starts_at=starts_at)
     period.budget = budget

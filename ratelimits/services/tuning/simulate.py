@@ -43,7 +43,7 @@ class Tallied(NamedTuple):
 
     Attributes:
         asked_at: Whole seconds since 1970.
-        costs: Of one call, by measure.
+        costs: The cost of one call, by measure.
         waited_seconds: Summed over the calls.
     """
 
@@ -177,7 +177,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
 
 
 def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
-    """Sum tallies by the whole second in which the calls asked, newest first; together if no limit tells them apart."""
+    """Sum tallies by whole second of asking, newest first, and by subject as far as a limit tells calls apart."""
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
     if "project" not in names and any(limit.project for limit in both):
@@ -243,7 +243,7 @@ def _play(
 
 
 def _utilisation(played: Replay, per_second: float | None) -> float | None:
-    """The percentage of its pace that a key used from its first call to its last; a burst counts as at most 100."""
+    """The percentage of its pace that a key used from its first call to its last; at most 100, even after a burst."""
     if not per_second or not played.departures:
         return None
     elapsed = max(played.departures[-1][0] - played.departures[0][0], 60.0)
@@ -279,7 +279,7 @@ def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
 
 
 def _share_of_cap(rows: Sequence[Tallied], limit: Limit, calls: int) -> int:
-    """How many mean calls make up MIN_SHARE of a limit's cap."""
+    """How many calls of mean cost make up MIN_SHARE of a limit's cap."""
     cost = sum(row.costs[_counted_by(limit)] * row.calls for row in rows)
     each = cost / calls if calls and limit.unit not in PER_CALL else 1.0
     return int(limit.capacity * (100 - limit.headroom_percent) / 100 * MIN_SHARE / max(each, 1e-6))

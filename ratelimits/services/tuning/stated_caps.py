@@ -124,7 +124,7 @@ def told_of_cap(counter: str) -> QuerySet[QuotaAlert]:
 
 
 def _proposal(counter_id: str) -> tuple[Limit, Counter, float]:
-    """Lock the limit, then the counter, as everywhere."""
+    """Return a proposal. Locks the limit, then the counter, in the usual order."""
     named = Counter.objects.filter(pk=counter_id).first()
     if named is None:
         raise NothingProposed

@@ -43,7 +43,7 @@ class Reported:
 
     Attributes:
         event_id: Chosen by the app before it first sends the event.
-        tokens: What it cost; where the allowance counts requests, every event counts as one.
+        tokens: How many tokens it cost; if the allowance counts requests, every event counts as one.
         occurred_at: With a time zone.
     """
 
@@ -57,7 +57,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`reason`: a key of MESSAGES if the event was rejected, else empty; `message` likewise."""
+    """`reason`: a key of MESSAGES, and `message`: its text, if the event was rejected; otherwise both are empty."""
 
     event_id: UUID
     status: Status
@@ -70,7 +70,7 @@ class Ingested:
     """
     Attributes:
         results: One an event, in the order given.
-        standings: Of every user with an event that was not rejected, after these events.
+        standings: How every user with an event that was not rejected stands after these events.
     """
 
     results: list[Result]

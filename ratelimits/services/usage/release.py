@@ -42,7 +42,7 @@ class Cancelled:
     Attributes:
         status: The reservation's status now: cancelled, or the status with which it ended before.
         released: Whether this call gave back what the reservation held.
-        remaining, resets_at: Of the user's current month, afterwards; None: the project has no allowance any more.
+        remaining, resets_at: What the user's current month has left then, and when it ends; None: no allowance is left.
     """
 
     reservation_id: UUID
@@ -61,7 +61,7 @@ def cancel(
 
     Args:
         only_user: The user whose reservation it must be; None: any user of the project.
-        actor: The operator whom the audit trail names if this releases it; empty: no entry.
+        actor: The operator whom the audit trail names if this call ends the reservation; empty: no entry.
 
     Raises:
         UnknownReservation: No reservation has that id, project and user.

@@ -23,8 +23,8 @@ from ratelimits.months import month_end
 class Reserved:
     """
     Attributes:
-        month: YYYY-MM, in which the reservation counts, whenever it is used.
-        remaining: Of the month's quota, at that time; never below 0.
+        month: The month, YYYY-MM, in which the reservation counts, whenever it is used.
+        remaining: The rest of the month's quota just after reserving; never below 0.
         over_limit: It exceeds the quota, and the policy allows that.
         replayed: The idempotency key was used before; this is the reservation it got then.
     """
@@ -115,6 +115,6 @@ def _key_reused(key: str | None) -> IdempotencyKeyReused:
 def _refusal(project_id: str, user_id: UUID, amount: int, *, month: str, zone: str, quota: int) -> QuotaExceeded:
     counted = {"project_id": project_id, "user_id": user_id, "month_year": month, "quota": quota}
     [(left,)] = run_sql("ratelimits", "count_refusal", counted)
-    # Some may have been released since, but a client that is refused must not be told that there is enough.
+    # Room may have been freed since, but a client that is refused must not be told that there is enough.
     remaining = max(0, min(left, amount - 1))
     return QuotaExceeded(remaining=remaining, resets_at=month_end(month, zone), quota=quota)
