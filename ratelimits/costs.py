@@ -16,7 +16,7 @@ ENQUEUED_TOKENS = "enqueued_tokens"
 # largest call.
 CALLS, INPUT_OF_CALLS = "calls", "input_of_calls"
 
-PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # every call takes one, whatever it costs
+PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # every call takes one of each, whatever it costs
 UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # the whole amount comes back when its call ends
 
 Amounts = Mapping[str, float]

@@ -46,7 +46,7 @@ def is_of_a_quota(status: int, headers: Mapping[str, str], body: bytes) -> bool:
     """
     Whether an answer refuses because of a quota: a 429, or another status whose answer says so.
 
-    GitHub and Google's older APIs say it with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
+    GitHub and Google's older APIs say so with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
     that names no quota means that a right is missing, and no wait helps.
     """
     if status == TOO_MANY_REQUESTS:
@@ -68,7 +68,7 @@ class Violation:
     One quota that had no room. A field is empty where the provider does not say.
 
     Attributes:
-        name: As the provider calls it.
+        name: The quota's name, as the provider calls it.
         stated_cap: Its size in `unit` in `window_seconds` or, with `per_day`, a day; None where the size or its period
             is not stated.
         requested: How much the provider counted for the call itself, in `unit`, where that exceeds the whole cap.

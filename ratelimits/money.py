@@ -1,4 +1,4 @@
-"""The arithmetic of money: whole micro-units of one currency, rounded half up once a call. Pure."""
+"""The arithmetic of money: whole micro-units of one currency, rounded half up once for each call. Pure."""
 
 from __future__ import annotations
 

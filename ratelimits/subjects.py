@@ -7,7 +7,7 @@ from typing import NamedTuple
 MAX_NAME_LENGTH = 100  # characters of a project, a user or a model
 MAX_KEY_LENGTH = len("project:/user:/model:") + 3 * MAX_NAME_LENGTH
 MAX_ID_LENGTH = len("00000000:") + MAX_KEY_LENGTH
-OF_SERVICE = "service"  # the ramp's scope; no limit has this scope, as a limit names its service itself
+OF_SERVICE = "service"  # the scope of the ramp's rule alone; stored limits cannot have it
 NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
 
 

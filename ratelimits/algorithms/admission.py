@@ -42,7 +42,7 @@ class Meter(Protocol):
     A counter at one instant; amounts in millionths of the limit's unit, times in microseconds.
 
     `moved`: the clock went back for good. The state must then be written even after a denial. Otherwise the next
-    decision would move it again and no time would ever pass.
+    decision would move the state again and no time would ever pass.
     """
 
     now: int
@@ -79,8 +79,8 @@ class Algorithm(ABC):
         kind: Its name in limits and in the states of counters.
         reads: The figures that it reads, or against which its other figures are checked.
         optional: The figures among `reads` that may be left out.
-        is_bucket: It has no window: only its pace says how much it lets through.
-        counts_in_flight: It counts the calls that run, instead of calls by time.
+        is_bucket: Whether it has no window, so that only its pace says how much it lets through.
+        counts_in_flight: Whether it counts the calls that run, instead of calls by time.
     """
 
     __slots__ = ()
@@ -103,7 +103,7 @@ class Algorithm(ABC):
         Args:
             capacity: What one key may have, after headroom.
             rate: Its refill a second, after headroom; 0: none is stated.
-            pressure: The part in use since the provider pushed back, above 0 to 1.
+            pressure: The part of the cap in use since the provider pushed back, above 0 to 1.
         """
 
     @abstractmethod

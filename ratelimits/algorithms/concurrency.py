@@ -26,8 +26,8 @@ class Concurrency(Algorithm):
     as sums per sub-bucket, so the state doesn't grow with the capacity.
 
     Args:
-        capacity: In calls, or in the unit of a call's cost.
-        lease_seconds: Longer than any call takes; otherwise a call stops counting while it runs.
+        capacity: The most that may run at once, in calls or in the unit of a call's cost.
+        lease_seconds: How long a lease lasts at most. If a call takes longer, it stops counting while it runs.
         ceiling: See `Algorithm`.
     """
 

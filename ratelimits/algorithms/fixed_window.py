@@ -27,7 +27,7 @@ class FixedWindow(Algorithm):
     A denial then lasts until `guard_seconds` after the reset.
 
     Args:
-        capacity: In the limit's unit, for each window.
+        capacity: The most cost in each window, in the limit's unit.
         zone: IANA name, such as "America/Los_Angeles".
         ceiling: See `Algorithm`.
 

@@ -24,7 +24,7 @@ class LeakyBucket(Algorithm):
 
     Args:
         capacity: The most cost in the queue, including the call about to leave; 1 with costs of 1 means no queue.
-        rate: Cost a second.
+        rate: The cost that leaves in a second.
         ceiling: See `Algorithm`.
     """
 
@@ -77,7 +77,7 @@ class LeakyBucket(Algorithm):
 
     @classmethod
     def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
-        """A capacity of one call; the rate sets the pace."""
+        """Return a capacity of one call: the rate alone sets the pace."""
         return {} if "capacity" in stated else {"capacity": 1}
 
 

@@ -75,7 +75,7 @@ def stream_of(algorithm: Algorithm, state: State, now: int) -> Stream | None:
         return None
     width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
     stream = Stream(cost_units(algorithm.capacity), width, state.get("stream", 0))
-    # Not later than a call could have set it: the clock may have gone back, or the window may be shorter now.
+    # Keep `opens_at` no later than a call could set it now: the clock may have gone back, or the window may be shorter.
     stream.opens_at = min(stream.opens_at, stream.latest(now))
     return stream
 

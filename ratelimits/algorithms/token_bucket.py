@@ -35,7 +35,7 @@ class TokenBucket(Algorithm):
 
     Args:
         capacity: The largest burst, in the limit's unit; an unused counter is full.
-        rate: Per second.
+        rate: The refill in a second, in the limit's unit.
         ceiling: See `Algorithm`.
     """
 

@@ -56,7 +56,7 @@ def read_events(raw: bytes, *, user_id: UUID | None) -> list[Reading]:
     Read an array of events, an object that has an array as `events`, or a single event by itself.
 
     Args:
-        user_id: The user of events that name none; None: each event must name one.
+        user_id: The user of events that name no user; None: each event must name its user.
 
     Raises:
         MalformedJSON, TooDeep

@@ -24,7 +24,7 @@ MARKS: dict[str, dict[str, Any]] = {"over": {"over_limit": True}, "correction": 
 
 
 def this_month() -> str:
-    """The current month in UTC. People choose another where a project's month begins earlier or later."""
+    """The current month in UTC. People choose another month where a project's month begins earlier or later."""
     return f"{timezone.now():%Y-%m}"
 
 

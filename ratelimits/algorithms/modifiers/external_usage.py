@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ratelimits.algorithms.admission import State
 
-# The part of a cap that we always use: without calls there are no answers, and nobody would see that others have gone.
+# The part of a cap that we always use: without calls there are no answers, and nobody would see that others stopped.
 MIN_LEFT = 0.05
 FORGOTTEN_AFTER_WINDOWS = 2
 
@@ -23,9 +23,9 @@ class Others:
     The most that others held of a quota, in the limit's unit.
 
     Attributes:
-        since: When `latest` began, seconds since 1970.
-        latest: The most in the window's length from `since` on.
-        before: The most in the window's length before `since`.
+        since: When the time of `latest` began, seconds since 1970.
+        latest: The most held in the window's length from `since` on.
+        before: The most held in the window's length before `since`.
     """
 
     since: float = 0.0
@@ -74,8 +74,8 @@ def shown(missing: float, *, rounded: float = 0.0, freed: float = 0.0) -> float:
     Return what others hold according to one answer of the provider, in the limit's unit.
 
     Rounding and delay may explain a part of what is missing. The rest is certain; without a certain part others hold
-    nothing. With one, others may as well hold `rounded` more than is missing. The result is at most twice the certain
-    part, so that a small loss among our own calls doesn't keep much free.
+    nothing. With a certain part, others may as well hold `rounded` more than is missing. The result is at most twice
+    the certain part, so that a small loss among our own calls doesn't keep much free.
 
     Args:
         missing: How much less the provider has left than our own calls explain.

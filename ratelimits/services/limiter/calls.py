@@ -20,10 +20,10 @@ class Call(NamedTuple):
         kind: The kind of its job, for the tally of who used a limit.
         waited_seconds: How long the call has waited to go.
         hold_seconds: After this time its holder counts as crashed, and its charge is reclaimed.
-        paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
+        paced: It comes from a queue. A window that has been full lets such calls go in a steady stream, not in a burst.
         amounts: Its estimated amounts by unit, where they say more than its cost; see `ratelimits.costs`.
         crowded: More calls wait in its queue than a window admits, so even the first ones leave in a stream.
-        alternatives: The members of a credential pool. The call counts against one that has room, not its `subject`.
+        alternatives: The members of a credential pool. The call counts against a member with room, not its `subject`.
     """
 
     subject: Subject

@@ -104,7 +104,7 @@ class Combiner(Generic[Asked, Answer]):
             with self._lock:
                 successor = self._waiting[0] if self._waiting else None
                 self._led = successor is not None
-            # Wake the next leader first: the threads of this group take their answers while its transaction runs.
+            # Wake the next leader first: the threads of this group take their answers while the next transaction runs.
             if successor is not None:
                 successor.woken.release()
             for entry in group[1:]:

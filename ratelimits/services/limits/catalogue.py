@@ -1,4 +1,4 @@
-"""The limits as the limiter reads them: every enabled one with its overrides, kept for half a second."""
+"""The limits as the limiter reads them: every enabled limit with its overrides, kept for half a second."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIN_SEND_SECONDS = 0.5  # a worker on a busy machine may need this long, however
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """The figures that one key has instead of the limit's. `ends_at` None: they stay."""
+    """The figures that one key has instead of the limit's. `ends_at` None: the figures stay."""
 
     capacity: float
     refill_per_second: float | None = None

@@ -37,7 +37,7 @@ def set_override(
     Give one key of a limit another capacity, or change that capacity. This settles a provider's proposal for the key.
 
     Args:
-        key: As its counter shows it, `project:acme`.
+        key: The key as its counter shows it, such as `project:acme`.
         refill_per_second: The refill of a bucket; None: the limit's refill.
         ends_at: From then on the key has its earlier figures again. Setting the override again with another end does
             not change those figures. None: the override stays.
@@ -103,7 +103,7 @@ def end_due(*, actor: str) -> int:
 
 
 def fault_of_end(ends_at: datetime) -> str:
-    """Say why an override cannot end then; empty: it can."""
+    """Say why an override cannot end at `ends_at`; empty: it can."""
     now = database_moment()
     if ends_at <= now:
         return f"{ends_at:%Y-%m-%d %H:%M %Z} is over: it is {now:%Y-%m-%d %H:%M %Z}."

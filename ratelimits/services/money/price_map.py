@@ -75,8 +75,8 @@ class MapPrice(NamedTuple):
 class ReadMap:
     """
     Attributes:
-        left_out: By the map's name, why a model was not taken.
-        notes: By the map's name, what to look at for a model that was taken but sometimes has another price.
+        left_out: Why a model was not taken, by the model's name in the map.
+        notes: What to look at for a model that was taken but sometimes has another price, by its name in the map.
     """
 
     rates: dict[Key, MapPrice] = field(default_factory=dict)
@@ -120,7 +120,7 @@ def load_prices(
 
     Args:
         providers: Load only these, as the map names them; none: all.
-        services: By the map's provider, the services with its prices; a provider not named here is its own service.
+        services: The services with a provider's prices, by its name in the map; another provider is its own service.
         dollars: What a US dollar is worth in the currency.
         valid_from: The time from which the prices hold; None: now.
         replace: Also replace prices that were set by hand.

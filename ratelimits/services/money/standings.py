@@ -24,7 +24,7 @@ class BudgetStanding:
 
     Attributes:
         unknown: The part of `spent` that may not have been billed: the most that calls of unknown cost can have cost.
-        ends_at: None: it never ends.
+        ends_at: When the period ends; None: never.
     """
 
     budget: Budget

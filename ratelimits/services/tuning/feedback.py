@@ -90,7 +90,7 @@ class _Cooled:
     A locked counter, with the changes to be stored.
 
     Attributes:
-        chance: A random number that spreads its cool-down: counters with the same stated delay do not open together.
+        chance: A random number that spreads its cool-down, so that counters with one stated delay do not open together.
         hold: The hold for a stated delay that is longer than the limiter waits without a probe.
         whole: How many refusals suggest that the provider counts calls whole, see `reserved_whole`.
     """
@@ -136,7 +136,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
         has none, as a provider that refuses for long would fill it.
 
     Args:
-        actor: `executor:<id>`, or who reports the refusal.
+        actor: Who reports the refusal, such as `executor:<id>`.
     """
     matched = _matched(refusals)
     uncounted = [(one.subject, one.push_back) for one, found in matched if not found]
@@ -186,7 +186,7 @@ def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]
 
 
 def _without_room(cooled: Mapping[str, _Cooled], refusal: Refusal, possible: Sequence[Violated]) -> list[Violated]:
-    """The limits without room by our own count: a refusal that names nothing is taken to mean these."""
+    """The limits without room by our own count, which a refusal that names nothing is taken to mean."""
     found = []
     for one in possible:
         counter = cooled[one.rule.counter_id(refusal.subject)].counter

@@ -41,7 +41,7 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
     operator changes it, it is deleted after KEEP_PROPOSED without a refusal.
 
     Returns:
-        Whether there is a new limit. No limit is added beyond MAX_PROPOSED of a project, nor where an operator has
+        Whether there is a new limit. No limit is added beyond MAX_PROPOSED of a project, or if an operator has
         switched the prepared limit off.
     """
     wanted = {_name(subject): (subject, found) for subject, found in refused}

@@ -62,8 +62,8 @@ class SimulatedOutcome:
     Attributes:
         delayed: Calls that waited for this limit.
         total_wait_seconds: Summed over the calls.
-        p95_wait_seconds: Of all calls, including calls that did not wait.
-        longest_wait_seconds: Of one call.
+        p95_wait_seconds: The 95th percentile over all calls, including calls that did not wait.
+        longest_wait_seconds: The longest wait of one call.
         rejected: Calls that could never fit.
         utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
         busiest_key: Empty where nothing was counted.
@@ -88,7 +88,7 @@ class Simulation:
     """
     The same calls under today's figures and under the proposed ones.
 
-    Both are played from an empty counter, as if only this limit held calls back, so the two can be compared.
+    Both sets of figures are played from an empty counter, as if only this limit held calls back, to be comparable.
     Calls are played in the order in which they asked. A wait is exact only to the second, because a tally keeps the
     mean of its calls.
 
@@ -131,7 +131,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     if UNTIL_THE_END & {today.unit, proposed.unit}:
         raise NotSimulable
     since = timedelta(hours=min(max(hours, 0.01), MAX_HOURS_PLAYED))
-    # Read calls once for both: a call that only one of the two included would look like an effect of its figures.
+    # Read calls once for both sets of figures; otherwise a call in only one of them would look like their effect.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
     kept = _newest(rows[:MAX_ROWS_READ], calls=MAX_GROUPS_PLAYED * group)

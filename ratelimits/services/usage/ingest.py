@@ -69,7 +69,7 @@ class Result:
 class Ingested:
     """
     Attributes:
-        results: One an event, in the order given.
+        results: One result for each event, in the order given.
         standings: How every user with an event that was not rejected stands after these events.
     """
 

@@ -57,7 +57,7 @@ def cancel(
     reservation_id: UUID, *, project_id: str, only_user: UUID | None = None, actor: str = "", reason: str = ""
 ) -> Cancelled:
     """
-    Give back what a reservation holds. A reservation that has ended before stays as it ended.
+    Give back what a reservation holds. A reservation that ended before stays as it is.
 
     Args:
         only_user: The user whose reservation it must be; None: any user of the project.
@@ -135,7 +135,7 @@ def end_reservations(
     End the active ones among the named reservations. The caller still has to give back what they held.
 
     Args:
-        named: Ids, each once, with the user whose reservation it must be; None: any user.
+        named: The ids, each once, with the user whose reservation it must be; None: any user.
     """
     given = {
         "project_id": project_id,
