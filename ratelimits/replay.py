@@ -51,7 +51,7 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
     therefore never delays a call: every departure is a rising function of the departures before.
 
     Args:
-        asks: In the order of asking.
+        asks: The calls, in the order of asking.
     """
     played = Replay([], [], 0.0, 0)
     state: State = {}

@@ -1,4 +1,4 @@
--- Lock the periods of budgets in which a time lies, and read what was spent and is held of them.
+-- Lock the budgets' periods that contain a time, and read what was spent and is held of the periods.
 --
 -- params  budgets, keys: parallel arrays, each pair once; at: the time, seconds since 1970; all_or_none: if one period
 --         is missing, lock none

@@ -1,6 +1,6 @@
 -- Read counters and the time, without locks.
 --
--- params  ids: of counters that may or may not exist
+-- params  ids: the ids of counters, which may or may not exist
 -- locks   none
 -- clock   clock_timestamp()
 -- returns one row for each counter that exists; if none exists, a single row with only the time

@@ -138,7 +138,8 @@ def record_actuals(
         ratios: (alike, real size of the known part divided by its estimate) of each call, oldest first; see
             `measured_ratio`.
         outputs: (alike, output tokens) of each call, oldest first; see `learned_output`.
-        cached_shares: (alike, part of the input that came from a cache) of each call, likewise; see `with_cached`.
+        cached_shares: (alike, part of the input that came from a cache) of each call, oldest first; see
+            `with_cached`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
     for alike, unknown in samples:

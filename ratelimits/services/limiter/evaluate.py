@@ -99,7 +99,7 @@ def weigh(
 
     Args:
         limits: The limits of each call, and of each member if it is a pool's call.
-        counters: By id, at least the counters that the calls touch; changed in place.
+        counters: Counters by id, at least the counters that the calls touch; changed in place.
 
     Returns:
         One decision a call, in order; and the calls that were charged, with what each will have to settle.

@@ -39,8 +39,8 @@ def set_override(
     Args:
         key: The key as its counter shows it, such as `project:acme`.
         refill_per_second: The refill of a bucket; None: the limit's refill.
-        ends_at: From then on the key has its earlier figures again. Setting the override again with another end does
-            not change those figures. None: the override stays.
+        ends_at: The time from which the key has its earlier figures again. Setting the override again with another
+            end does not change the earlier figures. None: the override stays.
 
     Raises:
         UnknownLimit, InvalidLimit: Nothing was changed.

@@ -224,7 +224,7 @@ def places_of(payer: Payer) -> list[tuple[BudgetRule, str]]:
 
 
 def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str], Standing]:
-    """Lock the periods of budgets in which a time lies, and begin missing periods; deleted budgets are left out."""
+    """Lock the budgets' periods that contain a time, and begin missing periods; deleted budgets are left out."""
     if not places:
         return {}
     wanted = {

@@ -78,7 +78,7 @@ def lose_holds(calls: Sequence[tuple[UUID, int]], *, expired: int = 0) -> int:
     An answer that comes after all corrects the cost.
 
     Args:
-        calls: By job and token; a call that holds nothing is left out.
+        calls: The calls, by job and token; a call that holds nothing is left out.
         expired: How many other calls, whose time is over, to count at most.
     """
     rows = [_Lost(*row) for row in run_sql("ratelimits", "lose_budget_holds", {**_pairs(calls), "expired": expired})]

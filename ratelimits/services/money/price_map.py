@@ -233,7 +233,7 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
 
 def _by_length(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the entry with its tiers as fields of their own: both ways to write them mean the same.
+    Return the entry with its tiers as separate fields; the map may write the same prices either way.
 
     A tier holds for calls with more input than its beginning, and then for the whole call. LiteLLM counts so in
     litellm_core_utils/llm_cost_calc/tiered_pricing.py of 1.110.

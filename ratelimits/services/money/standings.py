@@ -48,7 +48,7 @@ class BudgetStanding:
 
 
 def begin_of(budget: Budget, moment: datetime) -> datetime:
-    """The beginning of the period in which a moment lies, as in period_start.sql."""
+    """The beginning of the period that contains a moment, as in period_start.sql."""
     if budget.period == Budget.Period.TOTAL:
         return BEGINNING
     zone = ZoneInfo(budget.time_zone)

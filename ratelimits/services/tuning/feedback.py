@@ -70,7 +70,7 @@ class Cooling:
 
     Attributes:
         until: Seconds since 1970 by the database's clock; before it the call would be refused again.
-        seconds: From now until `until`.
+        seconds: The time from now until `until`.
         counters: The ids of the counters that cool down. Empty if no limit counts such calls and none can be prepared,
             or if only the call itself has to wait.
         never: Why no wait will help; empty: a wait may help.

@@ -116,8 +116,8 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     Play the calls of the last hours through a limit's figures as they are and as they would be.
 
     Args:
-        changes: As for `update_limit`. Empty: today's figures are compared with themselves.
-        hours: At most 24.
+        changes: The changes, as `update_limit` takes them. Empty: today's figures are compared with themselves.
+        hours: How far back, at most 24.
 
     Raises:
         UnknownLimit.

@@ -44,7 +44,7 @@ class Reported:
     Attributes:
         event_id: Chosen by the app before it first sends the event.
         tokens: How many tokens it cost; if the allowance counts requests, every event counts as one.
-        occurred_at: With a time zone.
+        occurred_at: When the use occurred, with a time zone.
     """
 
     event_id: UUID
