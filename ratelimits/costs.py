@@ -10,13 +10,14 @@ from types import MappingProxyType
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
 WRITTEN_TOKENS = "written_tokens"
-TOLD_OUTPUT = "max_output_tokens"  # the most output that a call allows its provider, where less is expected
+TOLD_OUTPUT = "max_output_tokens"  # the most output that a call allows, stated if less is expected
 ENQUEUED_TOKENS = "enqueued_tokens"
-# Not units of limits. A job of several calls in sequence has these two amounts; its others are its largest call's.
+# Not units of limits. A job of several calls in sequence has these two amounts; its other amounts are those of its
+# largest call.
 CALLS, INPUT_OF_CALLS = "calls", "input_of_calls"
 
-PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # every call takes one, whatever it costs
-UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # all of it comes back when a call ends
+PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # every call takes one of each, whatever it costs
+UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # the whole amount comes back when its call ends
 
 Amounts = Mapping[str, float]
 """Amounts by unit; an amount that is left out follows from the cost."""
@@ -48,7 +49,7 @@ class Usage:
 
     @property
     def is_sound(self) -> bool:
-        """Whether its counts are possible: a program that answers in a provider's place may say anything."""
+        """Whether the counts are possible. A program that answers in a provider's place may send any numbers."""
         counts = (self.requests, self.written_tokens or 0, *self.amounts().values())
         return all(type(count) is int and 0 <= count <= MAX_TOKENS_OF_A_CALL for count in counts)
 
@@ -67,7 +68,9 @@ def estimate(
     unit: str, cost: float, known_cost: float | None, amounts: Amounts, *, counts_cached: bool = True
 ) -> tuple[float, float | None]:
     """
-    Return how much a call is expected to need of a unit that is not per call, and the part that is no guess; None: all.
+    Return how much a call is expected to need of a unit that is not in PER_CALL, and how much of that is known.
+
+    The second value is None if all of it is known.
 
     An amount that is not stated follows from the cost: its known part is input, the rest output. A cost without a
     `known_cost` may be input or output, so it counts as both. Stated output is an upper bound, and so a guess.
@@ -90,7 +93,7 @@ def reserved_whole(unit: str, cost: float, known_cost: float | None, amounts: Am
     """
     Return how much a call takes of a limit whose provider counts all the output that it may bring.
 
-    None: the call takes as much as of any other limit.
+    None: the call takes its usual estimate of this limit, too.
     """
     told = amounts.get(TOLD_OUTPUT, amounts.get(OUTPUT_TOKENS))
     if told is None or unit not in {TOKENS, OUTPUT_TOKENS} or (unit == TOKENS and known_cost is None):
@@ -110,7 +113,7 @@ def counted(unit: str, actual: float | None, amounts: Amounts, *, counts_cached:
     Return how much a call that has ended took of a unit; None: unknown, so its estimate stays charged.
 
     Args:
-        actual: Its cost in tokens as its limits count them; 0 and no amounts: it took nothing.
+        actual: The call's cost in tokens, as limits count it. With 0 and no amounts, the call took nothing.
     """
     if unit == TOKENS and actual is not None:
         return actual

@@ -46,7 +46,7 @@ def is_of_a_quota(status: int, headers: Mapping[str, str], body: bytes) -> bool:
     """
     Whether an answer refuses because of a quota: a 429, or another status whose answer says so.
 
-    GitHub and Google's older APIs say it with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
+    GitHub and Google's older APIs say so with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
     that names no quota means that a right is missing, and no wait helps.
     """
     if status == TOO_MANY_REQUESTS:
@@ -68,7 +68,7 @@ class Violation:
     One quota that had no room. A field is empty where the provider does not say.
 
     Attributes:
-        name: As the provider calls it.
+        name: The quota's name, as the provider calls it.
         stated_cap: Its size in `unit` in `window_seconds` or, with `per_day`, a day; None where the size or its period
             is not stated.
         requested: How much the provider counted for the call itself, in `unit`, where that exceeds the whole cap.
@@ -100,7 +100,7 @@ class PushBack:
 
 
 def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
-    """The quotas with nothing left were exceeded. If no quota is empty and only one is stated, that quota was."""
+    """Return the quotas with nothing left as exceeded; if none is empty and only one is stated, return that one."""
     stated = read_rate_headers(headers)
     empty = [quota for quota in stated if quota.remaining == 0] or stated * (len(stated) == 1)
     resets = [bounded_delay(quota.reset_seconds) for quota in empty if quota.reset_seconds is not None]
@@ -175,7 +175,7 @@ def cap_of(value: Any) -> float | None:
 
 
 def told_span(value: str) -> float | None:
-    """See `parse_span`; bounded."""
+    """Return the seconds that `parse_span` reads, at most MAX_RETRY_AFTER_SECONDS; None for zero and for other text."""
     return bounded_delay(parse_span(value) or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of money: whole micro-units of one currency, rounded half up once a call. Pure."""
+"""The arithmetic of money: whole micro-units of one currency, rounded half up once for each call. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, WRITTEN_TOKENS, Usage
 
-MICRO = 1_000_000  # micro-units in the currency's unit; a price is also for a million of its unit
+MICRO = 1_000_000  # micro-units in one unit of the currency; also the number of tokens or requests that a price is for
 MONEY_PLACES = 6  # decimals of an amount in the currency
 
 Rates = Mapping[str, int]
@@ -18,8 +18,8 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
     """
     Return the cost of a call in micro-units; None: a price that the call needs is missing, or its use is unknown.
 
-    Input that came from a cache or was put into one costs as much as other input, unless it has a price of its own. The
-    call itself costs nothing, unless requests have a price. Most providers bill neither.
+    Input that came from a cache or was put into a cache costs as much as other input, unless it has a price of its own.
+    The call itself costs nothing, unless requests have a price. Most providers set neither of these prices.
     """
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     if not any(unit in rates for unit in (INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS)):
@@ -50,7 +50,7 @@ def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: in
 
 
 def rounded(product: int) -> int:
-    """Turn a sum of counts times prices for a million into micro-units, rounded half up."""
+    """Turn the sum of each count times its price for a million into micro-units, rounded half up."""
     return (2 * product + MICRO) // (2 * MICRO)
 
 

@@ -39,7 +39,7 @@ class QuotaName(NamedTuple):
     period: Period = ""
 
     def or_else(self, other: QuotaName) -> QuotaName:
-        """Return these facts, completed by those of another name of the same quota."""
+        """Return these facts, completed by the facts of another name of the same quota."""
         return QuotaName(
             self.scope or other.scope,
             self.unit or other.unit,
@@ -54,7 +54,7 @@ def read_quota_name(name: str) -> QuotaName:
 
     `WriteRequestsPerMinutePerUser`, `Write requests per minute per user`, `sheets.googleapis.com/write_requests`,
     `1/min/{project}/{user}`, `GenerateContentInputTokensPerModelPerMinute-FreeTier`, `tokens per min (TPM)`. A name
-    that has a period and names no users counts a project.
+    with a period and without users names a project's quota.
     """
     words = f" {_NOT_A_WORD.sub(' ', _CAMEL.sub(' ', name).lower())} "
     period = _period(words)
@@ -63,9 +63,10 @@ def read_quota_name(name: str) -> QuotaName:
 
 def read_unit(message: str, codes: Iterable[str] = ()) -> CountedUnit:
     """
-    Return the unit that a refusal without a quota's name says is used up; empty: it names no unit, or several.
+    Return the unit that is used up, according to a refusal that names no quota; empty: no unit is named, or several.
 
-    Such words are `exceeded the token rate limit`, `TPM`, a code `token_limit_exceeded`, a type `tokens`.
+    A unit is named by words such as `exceeded the token rate limit` or `TPM`, by a code such as `token_limit_exceeded`,
+    or by a type such as `tokens`.
     """
     found = {unit for unit, words in _UNIT_WORDS.items() if words.search(message)}
     for code in codes:

@@ -1,5 +1,5 @@
 """
-Reading quotas from an answer's headers: `RateLimit`, `RateLimit-Policy`, and the older fields in the same words.
+Reading quotas from an answer's headers: `RateLimit`, `RateLimit-Policy`, and older fields of the same meaning.
 
 The forms are those of draft-ietf-httpapi-ratelimit-headers, read in November 2026. The draft has changed its fields:
 
@@ -41,12 +41,12 @@ _PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
 @dataclass(frozen=True, slots=True)
 class StatedQuota:
     """
-    One quota as headers state it. None: they do not say.
+    One quota as headers state it. None: the headers do not say.
 
     Attributes:
         unit: `requests` unless the headers say otherwise, such as `input_tokens`, `content-bytes`.
-        reset_seconds: Until there is room again.
-        age_seconds: How long ago the provider may have stated it.
+        reset_seconds: The time until there is room again.
+        age_seconds: How long ago, at most, the provider stated the quota.
     """
 
     name: str = ""
@@ -72,7 +72,7 @@ def read_quotas(headers: Mapping[str, str]) -> list[StatedQuota]:
     Anthropic sends `anthropic-ratelimit-<unit>-limit`, `-remaining` and `-reset`; the reset is a moment. If input and
     output have fields of their own, `tokens` only repeats one of them. `x-ratelimit-limit-<unit>`,
     `x-ratelimit-remaining-<unit>` and `x-ratelimit-reset-<unit>` state a period only where their name ends with one.
-    Anthropic's fields state none.
+    Anthropic's fields state no period.
     """
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_quotas(name.lower())}
     if not fields:
@@ -97,7 +97,7 @@ def _of_anthropic(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
 
 def read_units(headers: Mapping[str, str]) -> list[StatedQuota]:
     """
-    Return the quotas that `x-ratelimit-limit-<unit>` and its like state, as OpenAI and many like it do.
+    Return the quotas that `x-ratelimit-limit-<unit>` and related headers state, as OpenAI and many others send them.
 
     Quotas that make no sense are left out: without a positive limit, or with more left than the limit.
     """
@@ -130,7 +130,7 @@ def parse_span(text: str) -> float | None:
 
 
 def _until(text: str | None) -> float | None:
-    """Return the seconds until a moment as RFC 3339 writes it."""
+    """Return the seconds until a moment that is written as in RFC 3339."""
     try:
         at = datetime.fromisoformat(text or "")
     except ValueError:
@@ -147,7 +147,7 @@ def _is_about_rates(name: str) -> bool:
 
 
 def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
-    """Since -08: `RateLimit-Policy: "burst";q=100;w=60` beside `RateLimit: "burst";r=0;t=12`."""
+    """Read the form since -08: `RateLimit-Policy: "burst";q=100;w=60` beside `RateLimit: "burst";r=0;t=12`."""
     policies = {name: given for name, given in _items(fields.get("ratelimit-policy", "")) if "q" in given}
     states = {name: given for name, given in _items(fields.get("ratelimit", "")) if "r" in given}
     for name in dict.fromkeys([*policies, *states]):
@@ -163,7 +163,7 @@ def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
 
 
 def _unnamed(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
-    """Up to -07: one quota's limit, remaining and reset. The policy with the same limit states its window."""
+    """Read the forms up to -07: one quota's limit, remaining and reset. The policy with that limit has the window."""
     together = dict(part.strip().partition("=")[::2] for part in fields.get("ratelimit", "").split(",")[:MAX_POLICIES])
     first = next((prefix for prefix in _PREFIXES if f"{prefix}-limit" in fields), "ratelimit")
     limits = fields.get(f"{first}-limit", "")

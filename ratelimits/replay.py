@@ -14,7 +14,7 @@ ENDLESS_QUEUE = 1e12
 
 
 class Ask(NamedTuple):
-    """A number of calls of one cost that asked at the same time, seconds since 1970, and go together."""
+    """Calls of equal cost that asked at the same time, `at` (seconds since 1970), and leave together."""
 
     at: float
     cost: float
@@ -29,7 +29,7 @@ class Replay:
     Attributes:
         departures: (when, calls), in order.
         waits: (seconds, calls), in the order of asking.
-        cost: Of all calls that left, in the limit's unit.
+        cost: The cost of all calls that left, in the limit's unit.
         rejected: Calls that could never fit.
     """
 
@@ -51,7 +51,7 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
     therefore never delays a call: every departure is a rising function of the departures before.
 
     Args:
-        asks: In the order of asking.
+        asks: The calls, in the order of asking.
     """
     played = Replay([], [], 0.0, 0)
     state: State = {}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 MAX_NAME_LENGTH = 100  # characters of a project, a user or a model
 MAX_KEY_LENGTH = len("project:/user:/model:") + 3 * MAX_NAME_LENGTH
 MAX_ID_LENGTH = len("00000000:") + MAX_KEY_LENGTH
-OF_SERVICE = "service"  # the ramp's scope; no limit has it, as a limit is of one service
+OF_SERVICE = "service"  # the scope of the ramp's rule alone; stored limits cannot have it
 NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
 
 
@@ -21,7 +21,7 @@ class Subject(NamedTuple):
         user: The provider's user, such as a service account; by default the job's own; empty: none.
         model: Empty where the service has none.
         owner: The project that owns the call; `project` may be another one.
-        kind: Of its job, where some limit counts jobs of that kind; else empty, so that kinds add no lanes.
+        kind: The kind of its job if some limit counts jobs of that kind; else empty, so that kinds add no lanes.
     """
 
     service: str
@@ -43,5 +43,5 @@ def counter_key(scope: str, subject: Subject, *, per_model: bool) -> str:
 
 
 def counter_id(limit_id: int, key: str) -> str:
-    """Return the counter's primary key. Every transaction locks counters in its order, sorted as text."""
+    """Return the counter's primary key. Every transaction locks counters in the order of this key, sorted as text."""
     return f"{limit_id:08d}:{key}"

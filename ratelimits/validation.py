@@ -89,7 +89,7 @@ def check_override(limit: Limit, key: str, capacity: float | None, refill_per_se
 
 def safe_figures(limit: Limit, quota: float) -> dict[str, Any]:
     """
-    Return the figures that use a provider's quota and keep it in every window, by the limit's algorithm.
+    Return the figures that use a provider's quota fully and exceed it in no window, for the limit's algorithm.
 
     Raises:
         ValueError: The quota is too small for a bucket; use a sliding window for such a limit.

@@ -1,4 +1,4 @@
-"""Finding our limits that stand for the quota that a provider says was exceeded. Pure."""
+"""Finding the limits here that correspond to the quota that a provider says was exceeded. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _LEVEL_OF_RULE: dict[str, int] = {
     Limit.Scope.PROJECT: 1,
     Limit.Scope.GLOBAL: 2,
 }
-# By a violation's level, the levels to look for limits at, in order. A wider level includes whoever was refused.
+# For each scope of a violation, the levels at which to look for limits, in order. A wider level includes the refused
+# user or project.
 _LEVELS: dict[str, tuple[int, ...]] = {
     "": (0, 1, 2),
     "user": (0, 1, 2),
@@ -24,7 +25,8 @@ _LEVELS: dict[str, tuple[int, ...]] = {
     "project": (1, 2, 0),
     "global": (2, 1, 0),
 }
-# By a violation's unit, the units of limits to look for, in order: its own, then units that include it or are parts.
+# For each unit of a violation, the units of limits to look for, in order: the same unit, then units that contain it or
+# are parts of it.
 _UNITS: dict[str, tuple[str, ...]] = {
     "": (Unit.REQUESTS,),
     "requests": (Unit.REQUESTS,),
@@ -55,7 +57,7 @@ def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
     A violation slows the limits of its unit, period, scope and call type, and only the model's limits where there are
     any. Where it leaves something open, or no limit fits, requests go before tokens, minutes before days, and the
     narrowest scope first. A refusal that names nothing therefore slows the user's requests a minute, or the project's
-    where users have no limit. Limits of calls in flight are never meant.
+    where users have no limit. Limits of calls in flight or of enqueued tokens are never chosen.
     """
     chosen: dict[int, Violated] = {}
     for violation in found.violations or (Violation(),):

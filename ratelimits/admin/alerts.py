@@ -1,4 +1,4 @@
-"""Alerts: what is open, what it says to do, and who looks after it."""
+"""Alerts: which are open, what to do about them, and who looks after them."""
 
 from __future__ import annotations
 

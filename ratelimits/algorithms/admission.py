@@ -42,7 +42,7 @@ class Meter(Protocol):
     A counter at one instant; amounts in millionths of the limit's unit, times in microseconds.
 
     `moved`: the clock went back for good. The state must then be written even after a denial. Otherwise the next
-    decision would move it again and no time would ever pass.
+    decision would move the state again and no time would ever pass.
     """
 
     now: int
@@ -52,7 +52,7 @@ class Meter(Protocol):
         """Say whether a call may be granted; a call above the capacity needs an unused counter."""
 
     def take(self, units: int) -> int:
-        """Count a call, room or not, and return when it leaves."""
+        """Count a call, whether or not there is room, and return when it leaves."""
 
     def line_up(self, units: int) -> int:
         """Return when a call fits, behind the calls lined up before it, if nothing else comes."""
@@ -79,8 +79,8 @@ class Algorithm(ABC):
         kind: Its name in limits and in the states of counters.
         reads: The figures that it reads, or against which its other figures are checked.
         optional: The figures among `reads` that may be left out.
-        is_bucket: It has no window, so only its pace tells what it lets through.
-        counts_in_flight: It counts the calls that run, instead of calls by time.
+        is_bucket: Whether it has no window, so that only its pace says how much it lets through.
+        counts_in_flight: Whether it counts the calls that run, instead of calls by time.
     """
 
     __slots__ = ()
@@ -103,7 +103,7 @@ class Algorithm(ABC):
         Args:
             capacity: What one key may have, after headroom.
             rate: Its refill a second, after headroom; 0: none is stated.
-            pressure: The part in use since the provider pushed back, above 0 to 1.
+            pressure: The part of the cap in use since the provider pushed back, above 0 to 1.
         """
 
     @abstractmethod
@@ -112,12 +112,12 @@ class Algorithm(ABC):
 
     @property
     def rate_per_second(self) -> float | None:
-        """The pace, in the limit's unit, at which a queue behind it drains; None: calls set it."""
+        """The pace, in the limit's unit, at which a queue behind it drains; None: the time that calls take sets it."""
         return None
 
     @property
     def late_seconds(self) -> float:
-        """How many seconds longer than others a call may take to its provider without exceeding the quota there."""
+        """How many seconds more than other calls a call may take to reach its provider without exceeding the quota."""
         return 0.0
 
     @property
@@ -146,13 +146,13 @@ class Algorithm(ABC):
 
     @classmethod
     def bound_in_words(cls, figures: Figures, capacity: float, rate: float) -> str | None:
-        """Say what may pass in one window of the provider; None: the capacity."""
+        """Say how much may pass in one window of the provider; None: no more than the capacity."""
         return None
 
     @classmethod
     def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
         """
-        Return the figures that use a provider's quota and keep it in every window.
+        Return the figures that use a provider's quota fully and exceed it in no window.
 
         Raises:
             ValueError: No figures can keep so small a quota.

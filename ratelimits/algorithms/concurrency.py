@@ -22,12 +22,12 @@ class Concurrency(Algorithm):
     The cost of running leases is at most the capacity.
 
     A lease ends with its call (`give_back`), or by itself `lease_seconds` after it was granted. That time is rounded
-    up by at most a second, for a lease below a minute by a sixtieth of it, beyond an hour by 1/3600. Leases are kept
+    up by at most a second; by at most 1/60 of it below a minute, and 1/3600 of it above an hour. Leases are kept
     as sums per sub-bucket, so the state doesn't grow with the capacity.
 
     Args:
-        capacity: In calls, or in the unit of a call's cost.
-        lease_seconds: Longer than any call takes; otherwise a call stops counting while it runs.
+        capacity: The most that may run at once, in calls or in the unit of a call's cost.
+        lease_seconds: How long a lease lasts at most. If a call takes longer, it stops counting while it runs.
         ceiling: See `Algorithm`.
     """
 
@@ -58,7 +58,7 @@ class Concurrency(Algorithm):
     @classmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         lease = figures.lease_seconds
-        if figures.unit == ENQUEUED_TOKENS:  # a batch holds its tokens until it ends or its charge expires
+        if figures.unit == ENQUEUED_TOKENS:  # a batch holds its tokens until the batch ends or its charge expires
             lease = max(lease, MAX_BATCH_SECONDS)
         return cls(max(capacity * pressure, min(1.0, capacity)), lease, ceiling=capacity)
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from queueops.core.values.numbers import nearest_rank
 
-# As a part of the capacity: one guess must leave room for the calls beside it.
+# The most that a guess may reserve, as a part of the capacity: other calls need room, too.
 MAX_GUESS = 0.5
 
 
 def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     """
-    Return the cost to reserve: a guess adds only up to half the capacity; the known part is never cut.
+    Return the cost to reserve: at most half the capacity, unless the known part alone is larger.
 
     The result lies between the known cost and `cost`. A known cost above the capacity stays above it,
     so that the call is rejected rather than let through at too small a cost.
@@ -20,7 +20,7 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     Args:
         cost: Known and guessed together.
         known_cost: The part that is no guess; None: all of it.
-        capacity: Of the limit the call is held against.
+        capacity: The capacity of the limit that the call asks.
     """
     if known_cost is None:
         return cost

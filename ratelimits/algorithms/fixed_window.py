@@ -21,13 +21,13 @@ class FixedWindow(Algorithm):
     """
     Between two resets the admitted cost is at most the capacity, by the clock's time at each grant.
 
-    Needs exactly one of `window_seconds` (windows aligned to 1970-01-01T00:00Z) and `zone` (windows are
+    Exactly one of two figures is given: `window_seconds` (windows aligned to 1970-01-01T00:00Z) or `zone` (windows are
     the zone's days, of 23 or 25 hours where its clocks change). A call counts in every window within
     `guard_seconds` of its time: the provider's clock may differ, or the call may arrive after the reset.
     A denial then lasts until `guard_seconds` after the reset.
 
     Args:
-        capacity: In the limit's unit, for each window.
+        capacity: The most cost in each window, in the limit's unit.
         zone: IANA name, such as "America/Los_Angeles".
         ceiling: See `Algorithm`.
 
@@ -65,7 +65,7 @@ class FixedWindow(Algorithm):
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         window, zone = (None, figures.reset_zone) if figures.reset_zone else (figures.window_seconds, None)
         made = cls(capacity, window, zone, guard_seconds=figures.guard_seconds, ceiling=capacity)
-        # A day's quota recovers by the day: a factor would take calls away and would not slow their pace.
+        # A day's quota recovers only at its reset: a factor would take calls away and would not slow their pace.
         return made if made.recovers_by_day else replace(made, capacity=capacity * pressure)
 
     @property
@@ -115,14 +115,16 @@ class FixedWindow(Algorithm):
             return (time // window + 1) * window
         zone = ZoneInfo(self.zone or "UTC")
         local = datetime.fromtimestamp(time // MICRO, zone)
-        # If the zone skips midnight, Python reads it with the offset before the skip: the instant when the day begins.
+        # If the zone skips midnight, Python takes the offset before the skip: this gives the instant at which the day
+        # begins.
         midnight = datetime(local.year, local.month, local.day, tzinfo=zone) + timedelta(days=1)
         return int(midnight.timestamp()) * MICRO
 
 
 class FixedMeter:
     """
-    State: `windows`, the last used, as [reset, used]; `rule`, their length or zone; `forgotten`, the latest dropped.
+    State: `windows`, the last ones used, each as [reset, used]; `rule`, the length of a window or the zone;
+    `forgotten`, the reset of the latest window that was dropped.
 
     A window is identified by its reset, so a clock that went back finds the earlier counts.
     """

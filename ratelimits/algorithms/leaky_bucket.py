@@ -24,7 +24,7 @@ class LeakyBucket(Algorithm):
 
     Args:
         capacity: The most cost in the queue, including the call about to leave; 1 with costs of 1 means no queue.
-        rate: Cost a second.
+        rate: The cost that leaves in a second.
         ceiling: See `Algorithm`.
     """
 
@@ -77,12 +77,15 @@ class LeakyBucket(Algorithm):
 
     @classmethod
     def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
-        """A capacity of one call; the rate sets the pace."""
+        """Return a capacity of one call: the rate alone sets the pace."""
         return {} if "capacity" in stated else {"capacity": 1}
 
 
 class LeakyMeter:
-    """State: `last`, when the last call leaves; `owed`, its cost, for which the next waits; `at`, the last write."""
+    """
+    State: `last`, when the last call leaves; `owed`, its cost, which delays the next call; `at`, the time of the last
+    write.
+    """
 
     __slots__ = ("_capacity", "_last", "_line", "_owed", "_per_den", "_per_num", "moved", "now")
 
@@ -100,7 +103,7 @@ class LeakyMeter:
         self.now = now
 
     def _free_at(self, last: int, owed: int) -> int:
-        """When the next call may leave, rounded up to the microsecond: rounded down, calls would creep together."""
+        """When the next call may leave, rounded up to the microsecond. Rounded down, calls would come ever closer."""
         return last + -(-owed * self._per_den // self._per_num)
 
     def _longest_wait(self, units: int) -> int:

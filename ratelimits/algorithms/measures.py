@@ -16,7 +16,7 @@ from queueops.core.errors import QueueOpsError
 MICRO = 1_000_000
 
 # If the clock goes back by at most this much, time stands still until the clock has caught up. If it goes back further,
-# its earlier time was wrong.
+# its earlier time is taken as wrong.
 PATIENCE_SECONDS = 60
 
 

@@ -24,7 +24,7 @@ class SlidingWindow(Algorithm):
     In steady use the limit admits 60/61 of its capacity a window (98.4 %): a slack below one bucket costs nothing more.
 
     Args:
-        capacity: In the limit's unit, for each window.
+        capacity: The most cost in each window, in the limit's unit.
         slack_seconds: Default half a bucket, 0.5 s for a minute.
         ceiling: See `Algorithm`.
     """

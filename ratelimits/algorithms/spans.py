@@ -22,7 +22,7 @@ class SpanMeter:
     - `first`: the number of the oldest bucket kept; bucket n covers [n * width, (n + 1) * width);
     - `costs`: one amount a bucket, from `first` on;
     - `blurred`: after a step back of the clock or an edit of the window, the time up to which a call's time no longer
-      tells its bucket. Refunds of calls granted by then are dropped.
+      says in which bucket it counts. Refunds of calls granted by then are dropped.
     """
 
     __slots__ = (

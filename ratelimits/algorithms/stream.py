@@ -12,8 +12,8 @@ from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 # in time.
 MIN_UNITS = 20
 MAX_WINDOW_SECONDS = 300
-# In sub-buckets: how far a delayed stream catches up at once, how long a stream may rest before it starts anew, and the
-# longest wait after a large call.
+# In sub-buckets. A delayed stream catches up at once by LATE_BUCKETS at most. After a rest of more than REST_BUCKETS it
+# starts anew. The wait after a large call is at most MAX_WAIT_BUCKETS.
 LATE_BUCKETS = 3
 REST_BUCKETS = 20
 MAX_WAIT_BUCKETS = 5
@@ -25,10 +25,10 @@ EXCESS_PERCENT = 102
 @dataclass(slots=True)
 class Stream:
     """
-    A virtual clock. Each call moves it on by the call's share of the window; the next leaves once time has reached it.
+    A virtual clock, which each call moves on by its share of the window. The next call leaves once time reaches it.
 
-    A generic cell rate algorithm in whole microseconds and millionths of the limit's unit. It grants no burst at its
-    start, as the burst would come back with every window. Calls that are only late catch up.
+    The stream is a generic cell rate algorithm in whole microseconds and millionths of the limit's unit. It grants no
+    burst at its start, as the burst would come back with every window. Calls that are only late catch up.
 
     Attributes:
         opens_at: When the next call may leave.
@@ -75,7 +75,7 @@ def stream_of(algorithm: Algorithm, state: State, now: int) -> Stream | None:
         return None
     width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
     stream = Stream(cost_units(algorithm.capacity), width, state.get("stream", 0))
-    # Not later than a call could have set it: the clock may have gone back, or the window may be shorter now.
+    # Keep `opens_at` no later than a call could set it now: the clock may have gone back, or the window may be shorter.
     stream.opens_at = min(stream.opens_at, stream.latest(now))
     return stream
 

@@ -16,7 +16,7 @@ from ratelimits.costs import PER_CALL
 # A burst of 3 % and the slack leave 96.6 % of the quota to the rate: 9 + 4.83/s for 300 a minute.
 BURST_SHARE = 0.03
 SLACK_SECONDS = 0.25
-MAX_SLACK_SHARE = 1 / 8  # of a short window: the slack costs the same share of the quota
+MAX_SLACK_SHARE = 1 / 8  # of a short window: the slack then costs this share of the quota at most
 
 KEPT_BRIMS = 8
 
@@ -30,12 +30,12 @@ class TokenBucket(Algorithm):
     in one minute. `safe_bucket` chooses figures that fit a quota.
 
     In an interval that spans a change of figures, the larger capacity and the larger rate set the bound. A raised rate
-    counts at once. A raised capacity fills at the rate: if it were full at once, moving a cap up and down would create
-    tokens. A lowered capacity drops the tokens above it.
+    counts at once. A raised capacity fills at the rate; otherwise moving a cap up and down would create tokens. A
+    lowered capacity drops the tokens above it.
 
     Args:
         capacity: The largest burst, in the limit's unit; an unused counter is full.
-        rate: Per second.
+        rate: The refill in a second, in the limit's unit.
         ceiling: See `Algorithm`.
     """
 
@@ -75,7 +75,7 @@ class TokenBucket(Algorithm):
         passes = cls.bound_in_words(figures, figures.capacity, rate)
         if quota is None:
             found.warnings.append(f"{passes} State the provider's quota to have the figures held against it.")
-        # Compared to a billionth, as floats do not hold 4.85 exactly. Headroom shrinks both sides alike.
+        # The tolerance is a billionth, as floats do not hold 4.85 exactly. Headroom shrinks both sides alike.
         elif figures.capacity + window_of(figures) * rate > quota * (1 + 1e-9):
             found.refuse("capacity", f"{passes} The provider allows {figure(quota)}. {_safer(figures, quota)}")
 
@@ -94,12 +94,12 @@ class TokenBucket(Algorithm):
 
     @classmethod
     def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
-        """Both figures, where only the provider's quota is stated."""
+        """Return both figures if only the provider's quota is stated."""
         if stated & {"capacity", "refill_per_second"} or not figures.provider_quota:
             return {}
         try:
             return cls.safe(figures, float(figures.provider_quota))
-        except (ValueError, TypeError):  # too small for a bucket: the caller is told that the capacity is missing
+        except (ValueError, TypeError):  # too small for a bucket: the check then says that the capacity is missing
             return {}
 
 
@@ -111,7 +111,7 @@ class TokenMeter:
     waits up. Both count from the last write and not from the last read, so that reading costs no tokens.
 
     `brims` as [time, room]: how near the bucket was to running over just before calls were granted. After a refund the
-    level is as if the smaller cost had been charged at once: tokens that would have run over since are not given back.
+    level is as if only the smaller cost had been charged: tokens that would have run over since are not given back.
     """
 
     __slots__ = ("_at", "_brims", "_capacity", "_level", "_line", "_per_den", "_per_num", "moved", "now")

@@ -17,10 +17,10 @@ MAX_REMEMBERED = 10_000
 
 class RememberingKeyAuthentication(ProducerKeyAuthentication):
     """
-    Authenticates as other addresses do. In an outage it also accepts keys, by digest, that this process has seen valid.
+    Authenticates as all addresses do. In an outage it also accepts keys, by digest, that this process has seen valid.
 
-    Otherwise no limit could fail open. It gives access to nothing else: such a caller is answered without the database,
-    so nothing is read or changed. A key that is revoked during an outage is accepted until the database is back.
+    Otherwise no limit could fail open. Such a key gives access to nothing else: its caller is answered without the
+    database, so nothing is read or changed. A key revoked during an outage is accepted until the database is back.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:

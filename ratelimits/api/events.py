@@ -53,10 +53,10 @@ class Reading:
 
 def read_events(raw: bytes, *, user_id: UUID | None) -> list[Reading]:
     """
-    Read an array of events, an object that has one as `events`, or a single event by itself.
+    Read an array of events, an object that has an array as `events`, or a single event by itself.
 
     Args:
-        user_id: The user of events that name none; None: each event must name one.
+        user_id: The user of events that name no user; None: each event must name its user.
 
     Raises:
         MalformedJSON, TooDeep

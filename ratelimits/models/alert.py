@@ -100,7 +100,7 @@ class QuotaAlert(models.Model):
 
     @property
     def projects(self) -> frozenset[str]:
-        """The projects that the alert is known to be about; none: it is about the whole installation."""
+        """The projects that the alert is known to be about; empty: it is about the whole installation."""
         if self.kind in {self.Kind.ALLOWANCE, self.Kind.OVERAGE}:
             return frozenset(self.subject.split("/")[1:2])
         if self.kind == self.Kind.BUDGET:
@@ -108,7 +108,7 @@ class QuotaAlert(models.Model):
         if self.kind == self.Kind.OLDEST_READY:
             return frozenset({self.subject})
         if self.limit_id is not None:
-            first = self.subject.partition(":")[2].partition("/")[0]  # then comes a user's name: any text
+            first = self.subject.partition(":")[2].partition("/")[0]  # a user's name follows, which may be any text
             return frozenset({first.removeprefix("project:")} if first.startswith("project:") else ())
         return frozenset(self.figures.get("projects", ()))
 

@@ -112,7 +112,8 @@ class UsageTracking(models.Model):
     """
     The use and reservations of one user in one month: the sums of the events and of the active reservations.
 
-    Every use locks the row. No index may hold a column that every use changes: updates stay on their page (HOT).
+    Every use locks the row. No index may hold a column that every use changes; otherwise updates would not stay on
+    their page (HOT).
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -216,7 +217,7 @@ class UsageReservation(models.Model):
 
 
 class UsageEvent(models.Model):
-    """One use, as it was reported. `UsageTracking.used` is the sum of them. Rows are only added."""
+    """One use, as it was reported. `UsageTracking.used` is the sum of the amounts. Rows are only added."""
 
     id = models.BigAutoField(primary_key=True)
     event_id = models.UUIDField(help_text="Chosen by whoever reports it: the same id counts once.")

@@ -76,11 +76,11 @@ class BudgetPeriod(models.Model):
     """
     One budget in one period: the sum of its ledger, and what calls under way hold.
 
-    A budget for each user has a row for each of them. Each claim and each end of a call that it counts locks the row.
+    A budget for each user has a row for each user. Each claim and each end of a counted call locks the row.
     """
 
     id = models.BigAutoField(primary_key=True)
-    # A constraint would lock the budget when the end of a call commits, and deadlock with its deletion.
+    # A constraint would lock the budget when the end of a call commits, and deadlock with the budget's deletion.
     budget = models.ForeignKey(Budget, models.CASCADE, related_name="periods", db_constraint=False, db_index=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_constraint=False, db_index=False)
     key = models.CharField(max_length=36, blank=True, default="", help_text="The user, where it is for each.")

@@ -23,7 +23,7 @@ class Via(models.TextChoices):
 
 class Price(models.Model):
     """
-    The price of a million of one unit from a time on, at one provider and model. Append-only: the next one replaces it.
+    The price of a million of one unit from a time on, at a provider and model. Append-only: the next price replaces it.
 
     A unit may have several prices, by the length of a call's input. The price with the highest `above_tokens` that the
     input exceeds holds for the whole call.

@@ -1,12 +1,12 @@
--- Begin the missing periods of budgets, each with what the ledger says was spent in it already.
+-- Begin the missing periods of budgets, each with the sum that the ledger already has for it.
 --
 -- params  budgets, keys: parallel arrays, each pair once; at: a time in the period, seconds since 1970
--- locks   the budgets, so that none is deleted meanwhile, which no constraint prevents; and those of the key
+-- locks   the budgets, because no constraint prevents their deletion meanwhile; and those of the unique key
 -- clock   none
 -- returns the ids of the added periods
 INSERT INTO ratelimits_budgetperiod (budget_id, project_id, key, starts_at, spent)
 SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
-       -- The same calls as in paying_periods.sql. Each scope has an index of its own, because a claim waits for this.
+       -- The same calls as in paying_periods.sql. Each scope has its own index, because a claim waits for this.
        coalesce(CASE begun.scope
                 WHEN 'project' THEN (SELECT sum(money) FROM ratelimits_spend
                                       WHERE project_id = begun.project_id AND at >= begun.starts_at)

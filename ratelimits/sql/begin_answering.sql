@@ -1,5 +1,5 @@
 -- Begin a transaction that answers requests to the limiter, and read which of their projects are moving to another
--- installation or have moved. Each lock is waited for at most `patience`.
+-- installation or have moved. A wait for a lock ends after `patience`.
 --
 -- params  projects: ids; patience: as PostgreSQL takes a time, `2s`
 -- locks   none

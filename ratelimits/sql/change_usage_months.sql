@@ -1,8 +1,8 @@
--- Add to months what was used, and take from them what their reservations released; in one order.
+-- Add to months what was used, and take from them what their reservations released, locking the months in one order.
 --
 -- params  project_ids, user_ids, months (YYYY-MM), used, released (both at least 0), expired (how many of the
 --         reservations nobody confirmed): parallel arrays, one entry a month, each month once
--- order   by project, user and month: everything that locks several months does so
+-- order   by project, user and month: every statement that locks several months keeps this order
 -- locks   the months
 -- clock   statement_timestamp()
 -- returns project_id, user_id, month_year, quota, used, reserved: after the change

@@ -1,7 +1,7 @@
 -- Claim idempotency keys whose answers are about to be made.
 --
 -- params  projects, keys, digests: parallel arrays, each (project, key) once
--- locks   the keys, in their order; waits while another transaction has claimed one
+-- locks   the keys, in their order; waits while another transaction has claimed one of them
 -- clock   now(): the transaction's start
 -- returns project and key of each key that was free
 INSERT INTO ratelimits_decideanswer (project_id, idempotency_key, digest, answer, created_at)

@@ -1,4 +1,4 @@
--- Take back what ended calls hold of budgets; insert_spend.sql writes what they cost in the same transaction.
+-- Take back what ended calls hold of budgets; in the same transaction insert_spend.sql writes what the calls cost.
 --
 -- params  jobs, tokens (fencing): parallel arrays; projects, users, batches, times (of the claims, seconds since 1970):
 --         whose calls the transaction writes into the ledger next, parallel arrays

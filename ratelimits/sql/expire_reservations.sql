@@ -1,11 +1,11 @@
 -- End active reservations that nobody confirmed in time. The caller then gives back what each held, once.
 --
--- params  most: reservations at once; project_ids, user_ids, months: parallel arrays, the months to leave alone
+-- params  most: how many at once; project_ids, user_ids, months: parallel arrays, the months to leave alone
 -- order   the longest expired first
 -- locks   the reservations, SKIP LOCKED: not those that somebody is ending
 -- clock   statement_timestamp()
--- returns id, project_id, user_id, month_year, amount, and whether it was ended. It stays active where the month holds
---         less than these reservations, which happens only in a broken ledger
+-- returns id, project_id, user_id, month_year, amount, and whether it was ended. A reservation stays active if its
+--         month holds less than these reservations together, which happens only in a broken ledger
 WITH stale AS MATERIALIZED (
     SELECT id, project_id, user_id, month_year, amount
       FROM ratelimits_usagereservation

@@ -1,6 +1,6 @@
 -- Find open alerts of allowances whose month is over.
 --
--- params  kinds: of the alerts; most: alerts at once
+-- params  kinds: the kinds of alerts; most: how many alerts at once
 -- locks   none
 -- clock   statement_timestamp(), in the allowance's zone
 -- returns ids

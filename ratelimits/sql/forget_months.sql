@@ -1,6 +1,6 @@
 -- Delete users' months that began too long ago, each with all its events: a part of the events would not add up to it.
 --
--- params  days: how long ago the month began at least; most: months at once
+-- params  days: how long ago the month began at least; most: how many months at once
 -- order   the oldest month first
 -- locks   the months, SKIP LOCKED: not those that a use holds
 -- clock   statement_timestamp(), in UTC

@@ -1,6 +1,6 @@
 -- Delete reservations that were made too long ago and are not active.
 --
--- params  days: how long ago they were made at least; most: reservations at once
+-- params  days: how long ago they were made at least; most: how many reservations at once
 -- order   by id, a UUIDv7: its first 48 bits are the milliseconds since 1970
 -- locks   the reservations, SKIP LOCKED: not those that somebody is ending
 -- clock   statement_timestamp()

@@ -1,7 +1,7 @@
 -- Store what calls hold until they are settled.
 --
 -- params  holders, entries (JSON text), holds (seconds until a charge is reclaimed): parallel arrays
--- locks   none but those of the key
+-- locks   none but those of the unique key
 -- clock   now(): the transaction's start
 -- returns nothing that matters
 INSERT INTO ratelimits_charge (holder, entries, granted_at, expires_at)

@@ -5,9 +5,9 @@
 --
 -- params  jobs, tokens (fencing), kinds, projects, users, batches, providers, models, vias, times (seconds since 1970),
 --         inputs, cached, written, outputs, sums (of tokens), requests, money (micro-units): parallel arrays;
---         periods: those that the transaction has locked. Only these get the costs, and house-keeping recounts periods
---         that began since. Null: the transaction has locked no period, and all paying periods get the costs
--- locks   none but those of the key; then the periods of budgets, in the order of their ids
+--         periods: the periods that the transaction has locked. Only these get the costs, and house-keeping recounts
+--         periods that began since. Null: the transaction has locked no period, and all paying periods get the costs
+-- locks   none but those of the unique key; then the periods of budgets, in the order of their ids
 -- clock   none
 -- returns job and token of each row that was written
 WITH given AS MATERIALIZED (

@@ -1,7 +1,7 @@
 -- Store who was granted how many calls.
 --
 -- params  services, call_types, models, projects, users, kinds, calls, tokens, waits (seconds, summed): parallel
---         arrays; amounts (JSON, sums by unit): likewise, or null if every entry is null
+--         arrays; amounts (JSON, sums by unit): another such array, or null if every entry is null
 -- locks   none
 -- clock   clock_timestamp()
 -- returns nothing that matters

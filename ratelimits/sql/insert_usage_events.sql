@@ -3,7 +3,7 @@
 -- params  project_id; max_age: an interval; event_ids, user_ids, tokens, occurred_at, reservations (null: none),
 --         services: parallel arrays, one entry an event
 -- order   by event id: transactions that report the same events wait for one another in one order
--- locks   the events; waits for another transaction that is inserting the same
+-- locks   the events; waits for another transaction that is inserting the same events
 -- clock   statement_timestamp()
 -- returns no row: the project has no allowance, or moves to another installation; else a row an event, in order: fault
 --         (too_old, from_future or null), is_new, month_year, amount

@@ -1,10 +1,11 @@
--- Lock the periods of budgets in which a time lies, and read what was spent and is held of them.
+-- Lock the budgets' periods that contain a time, and read what was spent and is held of the periods.
 --
--- params  budgets, keys: parallel arrays, each pair once; at: the time, seconds since 1970; all_or_none: if one is
---         missing, lock none
+-- params  budgets, keys: parallel arrays, each pair once; at: the time, seconds since 1970; all_or_none: if one period
+--         is missing, lock none
 -- locks   the periods, in the order of their ids
 -- clock   none
--- returns a row a period: its id, the budget, key, amount and policy, what was spent and is held; none if it is missing
+-- returns a row for each period that is not missing: its id, the budget, key, amount and policy, what was spent and is
+--         held
 WITH there AS MATERIALIZED (
     SELECT period.id, budget.amount, budget.policy
       FROM unnest(%(budgets)s::bigint[], %(keys)s::text[]) AS given (id, key)

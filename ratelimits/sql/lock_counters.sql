@@ -1,6 +1,6 @@
 -- Lock counters, and read what they hold and the time once all of them are locked.
 --
--- params  ids: of counters, in any order, each once
+-- params  ids: the counters' ids, in any order, each once
 -- locks   the counters, in the order of their ids, as every transaction does
 -- clock   clock_timestamp(), read for each row after it was locked: the latest one is after all locks
 -- returns one row a counter; no row at all if one counter is missing

@@ -1,11 +1,11 @@
 -- Lock months whose level differs from the level that was last reported to people.
 --
--- params  most: months at once
--- order   by id: no month is left behind
+-- params  most: how many months at once
+-- order   by id, so that no month is left behind
 -- locks   the months, SKIP LOCKED: the next sweep finds the months that a use has locked
 -- clock   statement_timestamp(), in the allowance's zone
 -- returns id, project_id, user_id, month_year, quota, used, overage, level, alerted_level, the allowance's unit and
---         policy, and whether the month is over; without an allowance it counts as over
+--         policy, and whether the month is over; a month without an allowance counts as over
 SELECT month.id, month.project_id, month.user_id, month.month_year, month.quota, month.used, month.overage, month.level,
        month.alerted_level, allowance.unit, allowance.policy,
        coalesce(month.month_year < to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM'), true)

@@ -1,8 +1,8 @@
 -- Mark holds as lost if nobody will report the end of their calls. The caller then writes these calls into the ledger,
 -- each at the most that it may have cost.
 --
--- params  jobs, tokens (fencing): parallel arrays of calls whose executors have crashed; expired: how many others at
---         most whose time is over
+-- params  jobs, tokens (fencing): parallel arrays of calls whose executors have crashed; expired: how many other
+--         calls, whose time is over, at most
 -- locks   the periods of budgets that pay for these calls, in the order of their ids, then the holds
 -- clock   now(): the transaction's start
 -- returns a row a call: job, token, amount (micro-units), project, user, batch, provider, model, via; when it was

@@ -2,7 +2,7 @@
 --
 -- params  alerts: JSON array of objects with the columns' names, forecast_at in seconds since 1970 or null
 -- order   by kind, subject and threshold, so that two transactions insert in one order
--- locks   the rows of open alerts, and waits for another transaction that is opening the same
+-- locks   the rows of open alerts, and waits for another transaction that is opening the same alerts
 -- clock   statement_timestamp(), by the column's default
 -- returns id and whether it was opened; an open alert that stays as it is has no row
 --

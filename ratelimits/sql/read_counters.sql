@@ -1,9 +1,9 @@
 -- Read counters and the time, without locks.
 --
--- params  ids: of counters that may or may not exist
+-- params  ids: the ids of counters, which may or may not exist
 -- locks   none
 -- clock   clock_timestamp()
--- returns one row a counter that exists, or a single one with the time alone
+-- returns one row for each counter that exists; if none exists, a single row with only the time
 SELECT extract(epoch FROM {{clock_now}})::float8 AS now, counter.id, counter.state::text,
        extract(epoch FROM counter.blocked_until)::float8, counter.blocked_reason, counter.pressure,
        extract(epoch FROM counter.pressure_changed_at)::float8

@@ -2,7 +2,7 @@
 --
 -- params  project_ids, user_ids, months: parallel arrays, one entry a month
 -- locks   none besides those held. The transaction has locked these months before: this statement sees every earlier
---         change of them, and later ones wait
+--         change of the months, and later changes wait
 -- clock   none
 -- returns project_id, user_id, month_year, used, reserved
 UPDATE ratelimits_usagetracking AS month

@@ -1,7 +1,8 @@
--- Open alerts again that were resolved a short while ago: a cause that comes and goes is one alert, sent once.
+-- Open again alerts that were resolved a short while ago, so that a cause that comes and goes is one alert, sent once.
 --
--- params  alerts: JSON array of objects with kind, subject and threshold; seconds: how long ago at the most
--- order   by kind, subject and threshold, as open_alerts
+-- params  alerts: JSON array of objects with kind, subject and threshold; seconds: how long ago they were
+--         resolved, at the most
+-- order   by kind, subject and threshold, as in open_alerts.sql
 -- locks   the rows opened
 -- clock   now(): the transaction's start
 -- returns their ids

@@ -1,13 +1,14 @@
 -- Reserve an amount of a user's month: if there is room, count the amount and add the reservation, otherwise neither.
 --
--- params  project_id, user_id; amount: in the allowance's unit; id: of the new reservation; idempotency_key: or null
+-- params  project_id, user_id; amount: in the allowance's unit; id: the new reservation's; idempotency_key: may be null
 -- locks   the user's month
 -- clock   statement_timestamp(): the month is the database's, in the allowance's zone
 -- returns no row: the project has no allowance, or moves to another installation; else one row. Its id is null where
 --         there was no room. replayed: the key was used before; the row is its reservation, with that user and amount
 --
 -- The room is checked twice, because a month's first reservation finds no row whose WHERE could refuse it. A month's
--- row takes the quota that holds now: a row that was inserted while the quota was changed has the old one.
+-- row takes the quota that holds now; otherwise a row that was inserted while the quota was changed would keep the old
+-- quota.
 -- If two statements have the same new key, the later one fails with a unique violation, so its amount is not counted
 -- twice. The caller sends it again and gets the existing reservation.
 WITH rule AS MATERIALIZED (

@@ -2,7 +2,7 @@
 --
 -- params  service; after, until: seconds since 1970, the first exclusive; most: tallies that are read; unit;
 --         free: whether input from a cache is left out, as in `amount_of` in services/limiter/tallies.py
--- order   at, the newest first, by the index: it runs while counters are locked, so its reads are bounded
+-- order   by at, the newest first, from the index: counters are locked meanwhile, so the reads are bounded
 -- locks   none
 -- clock   none
 -- returns call_type, project, user, model; the sums of calls and of what they took of the unit; the time of the oldest

@@ -1,6 +1,6 @@
 -- Delete charges and return them, so that nobody else can settle the returned charges.
 --
--- params  holders: whose calls have ended; expired: the most charges of others to take that nobody settled in time
+-- params  holders: whose calls have ended; expired: how many charges of other holders, not settled in time, at most
 -- locks   the taken rows; expired ones SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns holder and entries (JSON text)

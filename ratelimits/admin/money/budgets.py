@@ -88,7 +88,7 @@ class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         given = super().clean() or self.cleaned_data
-        if {"project", "scope", "user_id", "batch_id"} <= given.keys():  # absent for a stored budget: fixed
+        if {"project", "scope", "user_id", "batch_id"} <= given.keys():  # a stored budget's form lacks these
             whose = {name: given[name] for name in ("user_id", "batch_id")}
             for name, told in scope_faults(given["scope"], project_id=given["project"].pk, **whose).items():
                 self.add_error(name, told)

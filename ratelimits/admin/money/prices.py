@@ -88,10 +88,10 @@ class PriceAdmin(AuditedMixin):
     fields = ("provider", "model", "unit", "via", "above_tokens", "a_million", "most_tokens", "valid_from")
 
     def has_delete_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
-        return False  # the next price replaces it, from its own time on
+        return False  # a later price replaces it from its own time on
 
     def has_change_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
-        return False  # the prices that calls were priced by stay visible
+        return False  # the prices by which calls were priced must stay visible
 
     def get_fields(self, request: HttpRequest, obj: Price | None = None) -> tuple[str, ...]:
         return tuple("amount_shown" if obj and name == "a_million" else name for name in self.fields)

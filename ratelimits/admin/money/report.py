@@ -128,7 +128,7 @@ def export(model_admin: Any, request: HttpRequest) -> StreamingHttpResponse:
 
 
 def _lines(asked: _Asked) -> Iterator[str]:
-    """A header, then a line a day, project and model."""
+    """Yield a header, then a line for each day, project and model."""
     yield csv_line(("day", *COLUMNS))
     day = asked.first
     while day <= asked.last:

@@ -13,7 +13,7 @@ from ratelimits.services.usage.reports import Day, Month
 from .parts import amount
 
 USED, OVER, RESERVED = "blue", "red", "amber"  # tones of admin.css
-GAP = 0.14  # of a bar's width
+GAP = 0.14  # the part of a bar's slot that stays empty
 DAYS_A_LABEL = 5
 
 

@@ -24,7 +24,7 @@ MARKS: dict[str, dict[str, Any]] = {"over": {"over_limit": True}, "correction": 
 
 
 def this_month() -> str:
-    """The current month in UTC. People choose another where a project's month begins earlier or later."""
+    """The current month in UTC. People choose another month where a project's month begins earlier or later."""
     return f"{timezone.now():%Y-%m}"
 
 
@@ -53,7 +53,7 @@ class MonthFilter(Choice):
 
 
 class ThisMonthFilter(MonthFilter):
-    """Selects this month unless another choice is made: a list of years is long."""
+    """Selects this month unless another choice is made: the list of several years is long."""
 
     all_option = ["", "this month"]
 

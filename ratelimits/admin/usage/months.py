@@ -150,7 +150,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
 
 
 def _month_chips(request: HttpRequest) -> list[dict[str, Any]]:
-    """Links to this month and the ones before, each keeping the other filters."""
+    """Links to this month and earlier months, each keeping the other filters."""
     chosen = month_wanted(request)
     chips = []
     for month in dict.fromkeys([*months_offered()[:MONTHS_AT_HAND], *([chosen] if chosen else [])]):

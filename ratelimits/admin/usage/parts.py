@@ -14,7 +14,7 @@ from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageRes
 from ratelimits.models.allowance import LEVELS, NEAR, PASSED
 from ratelimits.months import MONTH
 
-UNITS = "units"  # of a project whose allowance is gone
+UNITS = "units"  # the unit to show for a project whose allowance was deleted
 NOTICE, WARNING, WHOLE = LEVELS
 
 

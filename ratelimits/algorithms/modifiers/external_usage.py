@@ -3,7 +3,7 @@ Others: programs that use a quota besides us, and how much of the quota we keep 
 
 The most that they held is kept for a window and a part of the next, as BBR keeps a path's bandwidth (Cardwell et al.
 2016). In a quota that resets, use by others shows only towards the window's end, and a late answer shows less of it
-than there is. It never makes us send more. We send less only once an answer allows no other reading.
+than there is. Such an answer never makes us send more. We send less only once an answer allows no other reading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ratelimits.algorithms.admission import State
 
-# The part of a cap that we always use: without calls there are no answers, and nobody would see that others have gone.
+# The part of a cap that we always use: without calls there are no answers, and nobody would see that others stopped.
 MIN_LEFT = 0.05
 FORGOTTEN_AFTER_WINDOWS = 2
 
@@ -23,9 +23,9 @@ class Others:
     The most that others held of a quota, in the limit's unit.
 
     Attributes:
-        since: When `latest` began, seconds since 1970.
-        latest: The most in the window's length from `since` on.
-        before: The most in the window's length before `since`.
+        since: When the time of `latest` began, seconds since 1970.
+        latest: The most held in the window's length from `since` on.
+        before: The most held in the window's length before `since`.
     """
 
     since: float = 0.0
@@ -37,7 +37,7 @@ class Others:
         return max(self.latest, self.before)
 
     def at(self, now: float, window_seconds: float) -> Others:
-        """Return what is known of them now: kept for at least one window, forgotten after two."""
+        """Return what is known of the others now. It is kept for at least one window and forgotten after two."""
         windows = (now - self.since) // window_seconds
         if windows < 0:  # the clock has gone back: start `since` anew, or the amounts would be kept too long
             return Others(now, self.latest, self.before)
@@ -74,8 +74,8 @@ def shown(missing: float, *, rounded: float = 0.0, freed: float = 0.0) -> float:
     Return what others hold according to one answer of the provider, in the limit's unit.
 
     Rounding and delay may explain a part of what is missing. The rest is certain; without a certain part others hold
-    nothing. With one, others may as well hold `rounded` more than is missing. The result is at most twice the certain
-    part, so that a small loss among our own calls doesn't keep much free.
+    nothing. With a certain part, others may as well hold `rounded` more than is missing. The result is at most twice
+    the certain part, so that a small loss among our own calls doesn't keep much free.
 
     Args:
         missing: How much less the provider has left than our own calls explain.

@@ -17,8 +17,8 @@ class PressureRules:
 
     Each refusal takes `gain` times the refused part of what was let through. The gain makes up for calls that the first
     refusals stop: only some of the excess is ever refused. The first refusal at one pace takes at least `least`,
-    because even a single refusal is no accident. All refusals at one pace together leave at least `decrease`. Each
-    minute without refusals adds `recovery_per_minute`. The factor never falls below `lowest`.
+    because even a single refusal shows that the pace is too high. All refusals at one pace together leave at least
+    `decrease`. Each minute without refusals adds `recovery_per_minute`. The factor never falls below `lowest`.
     """
 
     decrease: float = 0.7
@@ -68,14 +68,14 @@ def pushed_back(
     """
     Return the pressure after a 429, in proportion to what was refused.
 
-    A call that was sent before a decrease was refused at the pace before it. Its refusal adds to what the first has
-    taken, up to the most that `PressureRules` allows. One refused call in a thousand takes 3 %, one in 13 or more 30 %.
+    A call that was sent before a decrease was refused at the earlier pace. Its refusal adds to what the first refusal
+    took, up to the most that `PressureRules` allows. One refused call in a thousand takes 3 %, one in 13 or more 30 %.
     A call sent after the decrease was refused at the new pace and takes from what is left. If the decrease lies in the
     future, the clock has gone back, and the decrease says nothing about when the call was sent.
 
     Args:
         sent_at: When the refused call was dispatched, seconds since 1970.
-        share: The refused part of what the limit had let through in its window, 0 to 1; 1 where its count showed room.
+        share: The refused part of what the limit had let through in its window, 0 to 1; 1 if our count showed room.
 
     Returns:
         The same object where nothing changes.

@@ -12,8 +12,8 @@ FIRST_SHARE = 0.05
 class Ramp:
     """
     Attributes:
-        started_at: Seconds since 1970 by the database's clock; None: it has not begun, and stands at FIRST_SHARE.
-        held_share: It stands at this share until somebody lets it go on; None: it grows.
+        started_at: Seconds since 1970 by the database's clock; None: the ramp has not begun, and stays at FIRST_SHARE.
+        held_share: The share at which the ramp stays until somebody lets it go on; None: it grows.
         slots: What all executors together can carry out at once; above 0.
     """
 
@@ -34,7 +34,7 @@ class Ramp:
 
     @property
     def ends_at(self) -> float | None:
-        """When all is used again, seconds since 1970; None: it is held, or has not begun."""
+        """When the whole of every limit is used again, seconds since 1970; None: the ramp is held, or has not begun."""
         return None if self.started_at is None or self.held_share is not None else self.started_at + self.over_seconds
 
     def share(self, now: float) -> float:

@@ -29,7 +29,7 @@ ADD = Need(Scope.LIMITS, "ratelimits.add_allowance")
 CHANGE = Need(Scope.LIMITS, "ratelimits.change_allowance")
 DELETE = Need(Scope.LIMITS, "ratelimits.delete_allowance")
 
-# The quotas of months, which no key may write, change with it. Each write names the caller's project.
+# A change of an allowance also changes months' quotas, which no key may write. Each write names the caller's project.
 WRITES = frozenset({"POST", "PATCH", "DELETE"})
 TAG = "usage"
 OPERATORS = "Of one that an operator has set, the answer to a project's key is 403 `operators_allowance`."

@@ -36,7 +36,7 @@ ADD = Need(Scope.LIMITS, "ratelimits.add_limit")
 CHANGE = Need(Scope.LIMITS, "ratelimits.change_limit")
 DELETE = Need(Scope.LIMITS, "ratelimits.delete_limit")
 
-# Limits belong to the installation: a change of one counts for every project.
+# Limits belong to the installation: a change of a limit counts for every project.
 WRITES = frozenset({"POST", "PATCH", "DELETE"})
 SHOWN_COUNTERS = 20
 EVERYONE = "*"  # the key of a limit that counts everyone together

@@ -120,7 +120,7 @@ def _without_saturated(openings: Sequence[Opening]) -> list[Opening]:
 
 
 def level_of(rule: Rule, percent: float, level: int) -> int:
-    """Return the highest threshold that use has reached, or reached before and is not yet 10 points below."""
+    """Return the highest threshold that use has reached, or reached before without falling 10 points below it since."""
     thresholds = [point for point in (rule.notice_percent, rule.warning_percent) if point]
     reached = max((point for point in thresholds if percent >= point), default=0)
     kept = max((point for point in thresholds if point <= level and percent > point - HYSTERESIS_POINTS), default=0)
@@ -139,7 +139,7 @@ def open_alert(
     forecast_at: float | None = None,
 ) -> QuotaAlert | None:
     """
-    Open an alert, or give the open one of this kind, subject and threshold the new figures.
+    Open an alert; if one of this kind, subject and threshold is open, give that alert the new figures.
 
     While an alert is open, its severity only rises, and each rise sends it again. `forecast_at`: seconds since 1970.
 
@@ -154,8 +154,8 @@ def open_all(openings: Sequence[Opening]) -> list[int]:
     """
     Open several alerts; returns the ids of the alerts that were not open.
 
-    Use of a limit and work that waits for it come and go. If their alert was resolved less than COMES_BACK ago, it is
-    opened again.
+    Use of a limit and work that waits for it come and go. If an alert about them was resolved less than COMES_BACK ago,
+    that alert is opened again.
     """
     returning = [asdict(one) for one in openings if one.kind in COMING_AND_GOING]
     if returning:
@@ -229,7 +229,7 @@ def saturation(
     Return the alert that work waits beyond a cap, and until when; a warning if that is longer than the limit allows.
 
     Args:
-        waiting: Jobs.
+        waiting: How many jobs wait.
         clears_at: Seconds since 1970; None: nobody can tell.
         more: More jobs wait than `waiting`, so they clear later than `clears_at`.
     """

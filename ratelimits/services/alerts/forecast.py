@@ -17,7 +17,7 @@ MAX_TALLIES_FORECAST = 2000  # of a span; bounded, as counters are locked during
 
 
 class CounterFlow(NamedTuple):
-    """In the limit's unit a second: the use that comes in, and the use of a window ago that leaves the window."""
+    """The use that enters the window, and the earlier use that leaves it, each in the limit's unit a second."""
 
     arriving: float
     leaving: float
@@ -29,7 +29,7 @@ def reaches_cap_at(
     """
     Return when the use reaches the capacity if the pace stays, seconds since 1970.
 
-    None: not at this pace, or not before `resets_at`, when counting begins anew.
+    None: the use does not reach it at this pace, or not before `resets_at`, when counting begins anew.
     """
     growth = pace.arriving - pace.leaving
     if used >= capacity:
@@ -63,8 +63,8 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
 
 def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> CounterFlow | None:
     """
-    Measure a counter's pace from its calls of the last quarter of a window; None: the first came less than MIN_HISTORY
-    ago.
+    Measure a counter's pace from its calls of the last quarter of a window; None: the first of them came less than
+    MIN_HISTORY ago.
 
     If the service has more tallies than MAX_TALLIES_FORECAST in that time, only the newest count.
 
@@ -84,7 +84,7 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
 
 
 class _Seen(NamedTuple):
-    """A counter's tallies from `after` on; `first`: the time of the oldest. Both in seconds since 1970."""
+    """A counter's tallies from `after` on; `first` is the time of the oldest tally. Times in seconds since 1970."""
 
     amount: float
     after: float

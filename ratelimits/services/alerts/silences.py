@@ -30,7 +30,7 @@ def silence_alerts(
     Silence the alerts that fit everything named here.
 
     Args:
-        hours: From now, by the database's clock; more than 0, at most MAX_HOURS.
+        hours: How long from now, by the database's clock; more than 0, at most MAX_HOURS.
 
     Raises:
         BadSilence

@@ -25,13 +25,13 @@ from .combine import UNREACHABLE, Combiner
 from .decide import Call, Decision, Settlement, decide
 from .outage import LimiterUnavailable, outage, require_fail_open
 
-MAX_CALLS_ASKED = 1000  # in one request, and in a group of requests
+MAX_CALLS_ASKED = 1000  # in one request, and in one group of combined requests
 LOCK_TIMEOUT_SECONDS = 2
 SERVICES = 32  # combiners for all services together: callers can make up any number of service names
 
 Answer = dict[str, Any]
 Place = tuple[str, str]
-"""A project, and an idempotency key of it."""
+"""A project, and one of its idempotency keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _store(made: dict[Place, Answer]) -> None:
 
 
 def _decided(askings: Sequence[Asking]) -> list[Answer]:
-    """Decide all calls at once, except calls that no limit could ever let through."""
+    """Decide all calls at once, except calls that `_refusals` rejects."""
     calls = [call for asking in askings for call in asking.calls]
     refusals = _refusals(calls)
     decisions = iter(
@@ -279,7 +279,7 @@ def _seconds_until(at: float | None, now: float) -> float | None:
 
 
 def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
-    """One combiner for all settlements, others by service: a locked counter must not delay other services' calls."""
+    """One combiner for all settlements, others by service, so that a locked counter delays no other service's calls."""
     if not asking.calls:
         return _combiners[0]
     return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]

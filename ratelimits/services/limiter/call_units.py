@@ -25,7 +25,7 @@ class Costly(Protocol):
 
 def needed(rule: Rule, key: str, call: Costly) -> float:
     """
-    Return what a call takes of a limit that is not per call, in the limit's unit.
+    Return what a call takes of a limit that does not count calls one by one, in the limit's unit.
 
     Raises:
         MalformedCost: An amount is not a finite number of zero or more.
@@ -34,7 +34,7 @@ def needed(rule: Rule, key: str, call: Costly) -> float:
         whole = reserved_whole(rule.unit, call.cost, call.known_cost, call.amounts)
         if whole is not None:
             cost_units(whole)
-            # A call that may take more than the whole limit goes alone. It never fits only if its input is too large.
+            # A call that may take more than the whole limit goes alone. It is unfit only if its input is too large.
             return max(call.known_cost or 0.0 if rule.unit == TOKENS else 0.0, min(whole, rule.algorithm(key).capacity))
     amount, known = estimate(rule.unit, call.cost, call.known_cost, call.amounts, counts_cached=rule.counts_cached)
     cost_units(amount)  # raises for a malformed cost, which `clamped` could replace by its known part

@@ -17,13 +17,13 @@ class Call(NamedTuple):
         cost: Estimated tokens. Every call also takes one request and one place in flight.
         known_cost: The part of the cost that is no guess; None: all of it.
         holder: The name under which the call is settled when it ends; empty: it is never settled.
-        kind: For the tally of who used a limit.
+        kind: The kind of its job, for the tally of who used a limit.
         waited_seconds: How long the call has waited to go.
         hold_seconds: After this time its holder counts as crashed, and its charge is reclaimed.
-        paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
+        paced: It comes from a queue. A window that has been full lets such calls go in a steady stream, not in a burst.
         amounts: Its estimated amounts by unit, where they say more than its cost; see `ratelimits.costs`.
-        crowded: More calls wait in that queue than a window admits: even the first ones leave in a stream.
-        alternatives: The members of a credential pool. The call counts against one that has room, not its `subject`.
+        crowded: More calls wait in its queue than a window admits, so even the first ones leave in a stream.
+        alternatives: The members of a credential pool. The call counts against a member with room, not its `subject`.
     """
 
     subject: Subject

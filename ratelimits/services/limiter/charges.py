@@ -55,7 +55,7 @@ def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
 
     Args:
         holders: Holders whose calls have ended or crashed; the result leaves out holders without a charge.
-        expired: How many charges of other holders to take at most that nobody settled in time.
+        expired: How many charges of other holders, not settled in time, to take at most.
     """
     if not holders and not expired:
         return []
@@ -94,7 +94,7 @@ def settle_charges(
     Correct locked counters by what calls really took.
 
     Args:
-        endings: By holder. None: they crashed, and their estimates are given back.
+        endings: The end of each call, by holder. None: the holders crashed, and their estimates are given back.
     """
     for holder, entries in ended:
         for entry in entries:

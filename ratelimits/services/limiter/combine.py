@@ -93,18 +93,18 @@ class Combiner(Generic[Asked, Answer]):
         return entry.outcome()
 
     def _lead(self) -> None:
-        """Serve the first request in line, which is the leader's own, and those behind it; then pass the lead on."""
+        """Serve the first request in line, which is the leader's own, and the next ones; then pass the lead on."""
         group = self._next_group()
         try:
             self._serve(group)
-        except BaseException as error:  # this thread is being ended: nobody may wait for it
+        except BaseException as error:  # this thread is ending: no other thread may go on waiting for it
             _fail(group, error)
             raise
         finally:
             with self._lock:
                 successor = self._waiting[0] if self._waiting else None
                 self._led = successor is not None
-            # Wake the next leader first: the threads of this group take their answers while its transaction runs.
+            # Wake the next leader first: the threads of this group take their answers while the next transaction runs.
             if successor is not None:
                 successor.woken.release()
             for entry in group[1:]:

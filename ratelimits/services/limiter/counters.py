@@ -40,9 +40,9 @@ class OpenCounter:
         pressure: The part of the cap in use, recovered since the provider pushed back.
         share: The part of the remaining cap that a ramp leaves open; 1: all.
         others: The use of the quota by others; `algorithm` has the capacity that they leave.
-        whole: Its capacity if nobody else used the quota.
+        whole: The capacity that it would have if nobody else used the quota.
         hold: A stated delay that the provider may not mean: while it lasts, one call a minute probes the provider.
-        stream: None: the calls that it admits may leave in a burst.
+        stream: The stream in which calls from a queue leave; None: they may leave in a burst.
     """
 
     rule: Rule
@@ -243,7 +243,7 @@ def open_counter(
 
     Args:
         blocked: The end of its cool-down, seconds since 1970, and the reason.
-        pressure: As stored after its provider's last refusal.
+        pressure: The pressure as stored after its provider's last refusal.
         level: The highest threshold in percent whose alert is open.
     """
     factor, share = pressure_at(pressure, now), rule.share(now)
@@ -297,7 +297,7 @@ def write_counters(counters: Iterable[OpenCounter]) -> None:
     )
 
 
-# Ids of counters that this process knows to exist: adding them each time would cost a statement.
+# Ids of counters that this process knows to exist. Adding them at every decision would cost a statement.
 _known: set[str] = set()
 MAX_COUNTERS_KNOWN = 200_000
 
@@ -309,7 +309,8 @@ def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
         "keys": [wanted[i][1] for i in ids],
     }
     run_sql("ratelimits", "add_counters", parameters)
-    # Remember them only once committed. Otherwise another thread takes them to exist, locks others first and deadlocks.
+    # Remember the ids only after the commit. Otherwise another thread takes these counters to exist, locks others first
+    # and deadlocks.
     transaction.on_commit(lambda: _remember(ids))
 
 

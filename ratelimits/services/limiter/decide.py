@@ -107,7 +107,7 @@ def _reclaim(holders: Sequence[str], most: int) -> int:
 
 
 def _limits(calls: Sequence[Call], units: frozenset[str] | None) -> Limits:
-    """Read the limits that count calls, only once: a limit that appeared between two reads would have no counter."""
+    """Read the limits of calls only once; otherwise a limit that appears between two reads would have no counter."""
     asked = {(call.subject, call.paced) for call in calls if not call.alternatives}
     for alternatives, paced in {(call.alternatives, call.paced) for call in calls if call.alternatives}:
         asked |= {(one.subject, paced) for one in alternatives}

@@ -10,11 +10,11 @@ from ratelimits.algorithms.measures import cost_units, seconds
 
 from .counters import OpenCounter
 
-LARGE_SHARE = 0.05  # of a limit: smaller calls fill it in any order
+LARGE_SHARE = 0.05  # a part of a limit; calls below this part fill the limit in any order
 MAX_LINED = 2000
 
 Calls = Sequence[tuple[float, float]]
-"""In order: the amount that a call takes, in the limit's unit, and the number of such calls."""
+"""Calls in order, in groups: the amount that each call takes, in the limit's unit, and the number of such calls."""
 
 
 def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> float | None:
@@ -23,7 +23,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
 
     The calls are lined up as the limiter would admit them. Large calls are lined up one by one, because each leaves
     room into which the next does not fit; small calls in pieces of LARGE_SHARE. At most MAX_LINED are lined up, and
-    the rest go at the pace of these. In a stream (docs/adr/0018) a piece follows the piece before it no sooner than
+    the rest go at the same pace. In a stream (docs/adr/0018) a piece follows the piece before it no sooner than
     the stream allows. All calls wait until a cool-down has ended.
 
     Args:
@@ -58,7 +58,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
 
 
 def _share_of(capacity: float, amount: float) -> float:
-    """Return what a small call takes of a full limit: its part of the room that such calls leave unused, too."""
+    """Return what a small call takes of a full limit, including its part of the room that such calls leave unused."""
     together = capacity // amount if amount else 0
     return capacity / together if together else amount
 

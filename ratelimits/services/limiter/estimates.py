@@ -33,8 +33,8 @@ class Alike(NamedTuple):
     """
     The names shared by calls that are expected to cost alike.
 
-    Nothing is learned from other projects: their long answers would raise this project's estimates, and so reveal the
-    length of those answers.
+    Nothing is learned from other projects; otherwise long answers there would raise this project's estimates, and so
+    reveal the length of those answers.
 
     Attributes:
         project: The project that owns the calls; the provider may count them against another.
@@ -57,7 +57,7 @@ def learned_unknown(alike: Alike) -> float | None:
     """
     Return the p90 of the unknown part of recent calls; None while there are fewer than MIN_SAMPLES.
 
-    A process reads it at most once in CACHE_SECONDS for calls alike.
+    A process reads this value at most once in CACHE_SECONDS for calls alike.
     """
     return _read(_id(alike), "samples", "p90")
 
@@ -129,8 +129,8 @@ def record_actuals(
     """
     Add what calls really cost beyond what was known. The last MAX_SAMPLES are kept for calls alike.
 
-    Opens a transaction if there is none. Locks the rows of these calls, in id order, until the transaction ends, which
-    must take no other lock before or after. Call this with a few seconds' samples at a time.
+    Opens a transaction if there is none. Locks the rows of these calls, in id order, until the transaction ends. The
+    transaction must take no other lock before or after. Call this with the samples of a few seconds at a time.
 
     Args:
         samples: (alike, cost of the unknown part) of each call, oldest first. A negative cost, of a call
@@ -138,7 +138,8 @@ def record_actuals(
         ratios: (alike, real size of the known part divided by its estimate) of each call, oldest first; see
             `measured_ratio`.
         outputs: (alike, output tokens) of each call, oldest first; see `learned_output`.
-        cached_shares: (alike, part of the input that came from a cache) of each call, likewise; see `with_cached`.
+        cached_shares: (alike, part of the input that came from a cache) of each call, oldest first; see
+            `with_cached`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
     for alike, unknown in samples:

@@ -58,7 +58,7 @@ class Decision:
         binding: The limit that takes longest to have room; None for `proceed`, and if no limit is the reason.
         blocking: All limits without room, the binding one first.
         met: For `defer` and `retry`, all limits that count the call: `blocking`, then the limits that have room.
-        credential: The pool's member against which a call that goes was counted; empty for any other call.
+        credential: The pool's member against which the call is counted; empty if it does not go or uses no pool.
         now: The database's clock after the locks.
         holds: A Charge was written for the call's holder.
     """
@@ -99,7 +99,7 @@ def weigh(
 
     Args:
         limits: The limits of each call, and of each member if it is a pool's call.
-        counters: By id, at least the counters that the calls touch; changed in place.
+        counters: Counters by id, at least the counters that the calls touch; changed in place.
 
     Returns:
         One decision a call, in order; and the calls that were charged, with what each will have to settle.
@@ -144,7 +144,7 @@ def _alike(
 
 
 def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, OpenCounter]) -> _Asked:
-    """Find out what a call needs of each counter, and whether it can ever have it."""
+    """Find out what a call needs of each counter, and whether the counter can ever have so much room."""
     one = _Asked(call)
     for rule in applicable:
         counter = counters[rule.counter_id(call.subject)]
@@ -184,7 +184,7 @@ def _chosen(call: Call, limits: Limits, counters: Mapping[str, OpenCounter], wai
             return one
     if not fitting:
         return options[0][3]
-    for *_, one in fitting:  # as for a single account: smaller calls of the pool must not overtake
+    for *_, one in fitting:  # as for a single account: smaller calls of the pool must not overtake this one
         for counter, units in one.needs:
             counter.closed = counter.closed or _refuses(counter, units, one.call)
     _, weight, one = min(
@@ -228,7 +228,7 @@ def _may_go(one: _Asked) -> bool:
             refusing.append((counter, units))
     for counter, _ in refusing:
         counter.closed = True
-    for counter in against if not refusing else ():  # a waiting call asks again: each time would count as a denial
+    for counter in against if not refusing else ():  # otherwise a call that waits would count again each time it asks
         counter.denials += 1
     one.denied_by = refusing
     return not refusing
@@ -274,7 +274,7 @@ def _refusal(counter: OpenCounter, units: int, call: Call) -> Binding:
 
 
 def no_room(counter: OpenCounter) -> str:
-    """The reason in words, without figures that differ by call: jobs with one reason are put off together."""
+    """The reason in words, without figures that differ by call, as jobs with the same reason are deferred together."""
     return f"{counter.rule.name} has no room" + (", paced by the ramp" if counter.share < 1 else "")
 
 

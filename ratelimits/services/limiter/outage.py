@@ -63,7 +63,7 @@ def require_fail_open(subjects: Iterable[Subject]) -> None:
     """
     Return if these calls may go uncounted; raise otherwise.
 
-    The limits that this process read last decide, however long ago that was. Shadow limits block nothing.
+    The decision goes by the limits that this process read last, however long ago that was. Shadow limits block nothing.
 
     Raises:
         LimiterUnavailable: A limit that applies is fail-closed, or this process knows no limit that applies.

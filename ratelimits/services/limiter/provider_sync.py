@@ -21,7 +21,7 @@ from .counters import OpenCounter, Place
 # Anthropic rounds the remaining tokens to the nearest thousand.
 ROUNDED_TO = 1000
 MINUTE = 60.0
-MORE_PERCENT = 110  # others use more of the quota before the next answer comes in
+MORE_PERCENT = 110  # of the excess; others use more of the quota before the next answer comes in
 
 
 class Statement(NamedTuple):
@@ -66,8 +66,8 @@ def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCount
     Correct locked counters by what others have used, where the provider says that less is left than we think.
 
     Our count includes calls that the provider's figure lacks: calls granted after it stated the figure, perhaps also
-    calls still on their way. They hide use by others of up to that size, but no call counts twice. The next answer
-    shows the hidden use. If several statements are about one counter, the last counts. Nothing is ever given back.
+    calls still on their way. Such calls hide use by others of up to their size, but no call counts twice. The next
+    answer shows the hidden use. If several statements are about one counter, the last counts. Nothing is given back.
 
     A sliding window counts our own use, and keeps free from now on what others use, see `external_usage`. Any other
     counter is charged the excess and a tenth more (MORE_PERCENT), so that it has no more room than the provider says.

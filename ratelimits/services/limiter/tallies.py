@@ -23,7 +23,7 @@ def write_tallies(granted: Sequence[Call], *, as_requests: bool = True) -> None:
     Add one row for each subject and kind among the calls.
 
     Args:
-        as_requests: False: count their amounts only, not the calls, such as for a batch that is enqueued.
+        as_requests: False: count only the amounts of the calls, and no calls, such as for a batch that is enqueued.
     """
     if not granted:
         return
@@ -48,7 +48,7 @@ def write_tallies(granted: Sequence[Call], *, as_requests: bool = True) -> None:
 
 
 def _amounts(calls: Sequence[Call]) -> dict[str, float] | None:
-    """The sums of what calls take, by unit; None if the cost says everything about each of them."""
+    """The sums of what calls take, by unit; None if the cost says everything about each call."""
     if not any(call.amounts or call.known_cost is not None for call in calls):
         return None
     sums: dict[str, float] = defaultdict(float)

@@ -1,9 +1,9 @@
 """
 A pool's calls: each is counted against one of the members, and each member has counters of its own.
 
-A subject whose project names a pool stands for all members that calls of the project named behind it may use. For
-forecasts their room is added up, as if the pool were one large account. When a call goes, one member is chosen, see
-ratelimits/services/limiter/choose.py.
+The project of a subject may be `pool:<pool>/<project>`. The subject then stands for all members of the pool that calls
+of that project may use. For forecasts the room of these members is added up, as if the pool were one large account.
+When a call goes, one member is chosen, see ratelimits/services/limiter/choose.py.
 """
 
 from __future__ import annotations

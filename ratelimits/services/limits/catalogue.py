@@ -1,4 +1,4 @@
-"""The limits as the limiter reads them: every enabled one with its overrides, kept for half a second."""
+"""The limits as the limiter reads them: every enabled limit with its overrides, kept for half a second."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIN_SEND_SECONDS = 0.5  # a worker on a busy machine may need this long, however
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """The figures that one key has instead of the limit's. `ends_at` None: they stay."""
+    """The figures that one key has instead of the limit's. `ends_at` None: the figures stay."""
 
     capacity: float
     refill_per_second: float | None = None
@@ -78,12 +78,12 @@ class Rule:
     provider_quota: float | None = None
     overrides: Mapping[str, Override] = field(default_factory=dict)
     ramp: Ramp | None = None
-    # Algorithms made before, by the key of an override, or "" for all other keys. Each new one would check its figures.
+    # Algorithms made before, by the key of an override, or "" for all other keys. A new one would check its figures.
     _made: dict[str, Algorithm] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def per_call(self) -> bool:
-        """Whether every call takes one, whatever it costs."""
+        """Whether every call takes one unit of the limit, whatever the call costs."""
         return self.unit in PER_CALL
 
     @property
@@ -125,20 +125,20 @@ class Rule:
 
     @property
     def paces(self) -> bool:
-        """Whether it spreads calls out: a shadow limit blocks nothing, and a daily quota may be used up at once."""
+        """Whether it spreads calls out. A shadow limit blocks nothing, and a daily quota may be used up at once."""
         return not (self.shadow or self.hard_reset)
 
     def share(self, now: float) -> float:
-        """The part of the cap that a ramp leaves open: all of a daily quota, as a smaller one would only lose calls."""
+        """The part of the cap that a ramp leaves open. A daily quota is open in full: a share would only lose calls."""
         return self.ramp.share(now) if self.ramp is not None and self.paces else 1.0
 
     def algorithm(self, key: str, pressure: float = 1.0, share: float = 1.0) -> Algorithm:
         """
-        Return the figures that hold for one key.
+        Return the algorithm with the figures that hold for one key.
 
         Args:
             pressure: The part of the cap in use since its provider pushed back, above 0 to 1.
-            share: The part that a ramp leaves open, likewise.
+            share: The part of the cap that a ramp leaves open, above 0 to 1.
         """
         if pressure != 1.0 or share != 1.0:
             return self._algorithm(key, round(pressure, 3) * share)
@@ -155,7 +155,7 @@ class Rule:
         return KINDS[self.algorithm_name].of(self, capacity, rate or 0.0, pressure)
 
     def rate_per_second(self, key: str, pressure: float = 1.0) -> float | None:
-        """Return the pace, in the limit's unit, at which a queue behind this limit drains; None: calls set it."""
+        """Return the pace, in the limit's unit, at which a queue behind this limit drains; None: calls set the pace."""
         return self.algorithm(key, pressure).rate_per_second
 
 
@@ -322,7 +322,7 @@ class CountedCalls:
 
     Attributes:
         kinds: The kinds that a limit names.
-        of_any_service: Project and kind of the limits that name no service, each empty for all.
+        of_any_service: Project and kind of each limit that names no service; an empty name stands for all.
     """
 
     services: frozenset[str]
@@ -365,7 +365,8 @@ def forget() -> None:
     _kept.read_at = float("-inf")
 
 
-# One statement, as every submission over a slow connection may wait for it. Without a limit, its row has only the ramp.
+# One statement, as every submission over a slow connection may wait for it. If there is no limit, its only row has the
+# ramp alone.
 LIMITS_AND_RAMP = with_clocks("""
     SELECT stored.*, ramp.id AS ramp_id, ramp.started_at AS ramp_started_at, ramp.over_seconds, ramp.held_share,
            ramp.slots, {{statement_now}} AS read_at

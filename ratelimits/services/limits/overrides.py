@@ -34,13 +34,13 @@ def set_override(
     reason: str = "",
 ) -> SavedLimit:
     """
-    Give one key of a limit another capacity, or change the one it has. This settles a provider's proposal for the key.
+    Give one key of a limit another capacity, or change that capacity. This settles a provider's proposal for the key.
 
     Args:
-        key: As its counter shows it, `project:acme`.
-        refill_per_second: Of a bucket; None: the limit's.
-        ends_at: From then on the key has its earlier figures again. Setting the override again with another end does
-            not change those figures. None: the override stays.
+        key: The key as its counter shows it, such as `project:acme`.
+        refill_per_second: The refill of a bucket; None: the limit's refill.
+        ends_at: The time from which the key has its earlier figures again. Setting the override again with another
+            end does not change the earlier figures. None: the override stays.
 
     Raises:
         UnknownLimit, InvalidLimit: Nothing was changed.
@@ -66,7 +66,7 @@ def set_override(
 
 
 def _lasting(stored: QuerySet[LimitOverride]) -> dict[str, Any] | None:
-    """Return a key's lasting figures: its override without an end, or those that hold after its override ends."""
+    """Return a key's lasting figures: its override without an end, or the figures that hold after its override ends."""
     row = stored.first()
     if row is None:
         return None
@@ -96,14 +96,14 @@ def end_override(limit_id: int, key: str, *, actor: str, reason: str = "") -> bo
 
 
 def end_due(*, actor: str) -> int:
-    """Remove overrides that are over, for the trail and the lists; they have no effect any more."""
+    """Remove overrides that are over, for the audit trail and the lists. They have no effect any more."""
     due = LimitOverride.objects.filter(ends_at__lte=Now()).order_by("ends_at")
     found = list(due.values_list("limit_id", "key")[:ENDED_AT_ONCE])
     return sum(end_override(limit_id, key, actor=actor, reason="its time is over") for limit_id, key in found)
 
 
 def fault_of_end(ends_at: datetime) -> str:
-    """Say why an override cannot end then; empty: it can."""
+    """Say why an override cannot end at `ends_at`; empty: it can."""
     now = database_moment()
     if ends_at <= now:
         return f"{ends_at:%Y-%m-%d %H:%M %Z} is over: it is {now:%Y-%m-%d %H:%M %Z}."

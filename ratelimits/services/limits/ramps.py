@@ -35,7 +35,7 @@ class ShownRamp:
 
     Attributes:
         share: The part of every limit in use, 0.05 to 1.
-        ends_at: None: it is held.
+        ends_at: When the whole of every limit is open; None: the ramp is held.
     """
 
     share: float

@@ -37,7 +37,7 @@ def find_limit(limit_id: int, *, lock: bool = False) -> Limit:
     Raises:
         UnknownLimit.
     """
-    # `no_key`: otherwise an alert that refers to the limit would wait for this lock while its counters are locked.
+    # Without `no_key`, an alert that refers to the limit would wait for this lock while its counters are locked.
     rows = Limit.objects.select_for_update(no_key=True) if lock else Limit.objects.all()
     limit = rows.filter(pk=limit_id).first()
     if limit is None:
@@ -70,6 +70,6 @@ def announce_change() -> None:
 
 
 def project_of(key: str) -> str:
-    """The project that a counter's key names, for the audit trail; empty: no single one, or only the provider's."""
+    """The project that a counter's key names, for the audit trail; empty: the key names none, or only a provider's."""
     name = key.removeprefix("project:").partition("/")[0] if key.startswith("project:") else ""
     return name if PROJECT_ID.fullmatch(name) else ""

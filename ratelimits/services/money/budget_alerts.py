@@ -24,7 +24,7 @@ YOUNG = timedelta(minutes=2)  # a young period's sum may lack calls that were un
 
 @transaction.atomic
 def _tell(after: int, now: datetime) -> tuple[int, int | None]:
-    """Report some periods with ids above `after`. Return how many have another level now, and the last one's id."""
+    """Report some periods with ids above `after`. Return how many have another level now, and the last period's id."""
     untold = _untold(now).filter(pk__gt=after).select_related("budget").select_for_update(of=("self",))
     periods = list(untold.order_by("pk")[:PERIODS_AT_ONCE])
     openings, past, told = [], [], []
@@ -47,7 +47,7 @@ def _tell(after: int, now: datetime) -> tuple[int, int | None]:
 
 
 def _untold(now: datetime) -> QuerySet[BudgetPeriod]:
-    """Periods whose level differs from the level that was last reported; the query does not return the others."""
+    """Select the periods whose level differs from the last reported level; a period that ended long ago has level 0."""
     hundredfold = ExpressionWrapper(F("spent") * 100, output_field=BigIntegerField())
     reached = Case(
         *(When(spent__gt=0, hundredfold__gte=F("budget__amount") * level, then=level) for level in reversed(LEVELS)),

@@ -40,7 +40,7 @@ class BudgetRule:
     batch_id: UUID | None
 
     def key_of(self, payer: Payer) -> str | None:
-        """The key under which it pays for a call; None: it does not pay. The same as in paying_periods.sql."""
+        """The key under which the budget pays for a call; None: it does not pay. The same as in paying_periods.sql."""
         if payer.project != self.project:
             return None
         match self.scope:
@@ -59,7 +59,7 @@ class AskedMoney(NamedTuple):
 
     Attributes:
         most: What it can cost at most, in micro-units; None: nobody knows, see `why`.
-        hold_seconds: After this time its executor counts as crashed, and its hold is lost.
+        hold_seconds: After this time the call's executor counts as crashed, and its hold is lost.
     """
 
     job_id: UUID
@@ -121,8 +121,8 @@ class Weighed:
     The answers of budgets about calls.
 
     Attributes:
-        shortages: By job, for calls that may not go.
-        places: By job, the ids of the periods, for calls that may go.
+        shortages: Why each of the other calls may not go, by job.
+        places: The ids of the periods that pay for each call that may go, by job.
         room: The room that these calls leave in each period, by id.
     """
 
@@ -224,7 +224,7 @@ def places_of(payer: Payer) -> list[tuple[BudgetRule, str]]:
 
 
 def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str], Standing]:
-    """Lock the periods of budgets in which a time lies, and begin missing periods; deleted budgets are left out."""
+    """Lock the budgets' periods that contain a time, and begin missing periods; deleted budgets are left out."""
     if not places:
         return {}
     wanted = {
@@ -234,7 +234,8 @@ def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str],
     }
     rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": True})
     if not rows:
-        # No period may be locked here: beginning one locks its budget, and a deletion locks that before the periods.
+        # No period may be locked here. Beginning a period locks its budget, and a deletion locks the budget before the
+        # periods: the two would deadlock.
         run_sql("ratelimits", "add_budget_periods", wanted)
         rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": False})
     return {(row[1], row[2]): Standing(*row) for row in rows}

@@ -78,8 +78,8 @@ def lose_holds(calls: Sequence[tuple[UUID, int]], *, expired: int = 0) -> int:
     An answer that comes after all corrects the cost.
 
     Args:
-        calls: By job and token; a call that holds nothing is left out.
-        expired: The most other calls to count whose time is over.
+        calls: The calls, by job and token; a call that holds nothing is left out.
+        expired: How many other calls, whose time is over, to count at most.
     """
     rows = [_Lost(*row) for row in run_sql("ratelimits", "lose_budget_holds", {**_pairs(calls), "expired": expired})]
     if rows:
@@ -111,7 +111,7 @@ def losing_known(calls: Sequence[tuple[UUID, int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
-    """A period whose sum differed from its ledger's."""
+    """A period whose sum differed from the sum of its ledger."""
 
     period: int
     spent: int
@@ -122,7 +122,7 @@ def recount_periods(*, since: datetime | None = None) -> list[LedgerDifference]:
     """
     Set the spend of each period to the sum of its ledger, and return the differences. Each period has a transaction.
 
-    A period differs if its budget was made while calls under way did not know of it, or if spend was priced later.
+    A period differs if, when it began, calls that ended did not know of it, or spend was being priced.
 
     Args:
         since: Only periods that were begun after this; None: all.

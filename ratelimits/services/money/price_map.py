@@ -75,8 +75,8 @@ class MapPrice(NamedTuple):
 class ReadMap:
     """
     Attributes:
-        left_out: By the map's name, why a model was not taken.
-        notes: By the map's name, what to look at for a model that was taken but sometimes has another price.
+        left_out: Why a model was not taken, by the model's name in the map.
+        notes: What to look at for a model that was taken but sometimes has another price, by its name in the map.
     """
 
     rates: dict[Key, MapPrice] = field(default_factory=dict)
@@ -89,9 +89,9 @@ class LoadedPrices:
     """
     Attributes:
         new: Prices for keys that had no price.
-        changed: Each with the price before and the new price.
-        kept: Each with an operator's price, which stays, and the map's different price.
-        same: How many prices are as they were.
+        changed: The prices that changed, each with the price before and the new price.
+        kept: The operators' prices that stay, each with the map's different price.
+        same: How many prices stay as they were.
     """
 
     new: tuple[tuple[Key, MapPrice], ...]
@@ -119,10 +119,10 @@ def load_prices(
     An operator's prices stay, too; an operator's price for any length of the input stands for every length.
 
     Args:
-        providers: Only these, as the map names them; none: all.
-        services: By the map's provider, the services with its prices; a provider not named here is its own service.
+        providers: Load only these, as the map names them; none: all.
+        services: The services with a provider's prices, by its name in the map; another provider is its own service.
         dollars: What a US dollar is worth in the currency.
-        valid_from: The time from which they hold; None: now.
+        valid_from: The time from which the prices hold; None: now.
         replace: Also replace prices that were set by hand.
 
     Raises:
@@ -233,9 +233,9 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
 
 def _by_length(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the entry with its tiers as fields of their own: both ways to write them mean the same.
+    Return the entry with its tiers as separate fields; the map may write the same prices either way.
 
-    A tier holds for calls with more input than its beginning, and for all of such a call. LiteLLM counts so in
+    A tier holds for calls with more input than its beginning, and then for the whole call. LiteLLM counts so in
     litellm_core_utils/llm_cost_calc/tiered_pricing.py of 1.110.
 
     Raises:

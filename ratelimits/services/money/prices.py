@@ -74,7 +74,7 @@ def price_of(provider: str, model: str, usage: Usage, *, via: str = Via.LIVE, at
     Return what a call cost, in micro-units of the currency.
 
     Args:
-        provider: The service of its job.
+        provider: The service of the call's job.
         at: When the call was made; the price that was valid then counts.
 
     Returns:
@@ -114,12 +114,12 @@ def _read(provider: str, model: str, via: str) -> PriceList:
 @cached(_kept_billing, lock=_lock)
 @from_primary
 def _billing() -> frozenset[str]:
-    """The providers of which a model has a price, or a call with known use waits for a price."""
+    """The providers with a priced model, or with a call of known use that waits for a price."""
     unpriced = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, resolved_at=None)
     priced = Price.objects.order_by().values_list("provider", flat=True).distinct()
     return frozenset(priced) | frozenset(unpriced.values_list("figures__provider", flat=True))
 
 
 def now() -> datetime:
-    """The database's time: a price that is stored at this moment holds from then on."""
+    """The database's time, from which a price that is stored now holds."""
     return datetime.fromtimestamp(database_now(), UTC)

@@ -29,7 +29,7 @@ class SpendSum:
     The cost of some calls together.
 
     Attributes:
-        money: In micro-units, of the calls that have a price.
+        money: The cost of the calls that have a price, in micro-units.
         unpriced: Calls without a price: their cost is not in `money`.
         unknown: Calls whose cost nobody knows. `money` includes the most that they can cost.
         unknown_money: The most that the `unknown` calls can cost.

@@ -45,8 +45,7 @@ def create_budget(
         by_operator: An operator makes it, and no key of the project may change it.
 
     Raises:
-        InvalidBudget: Nothing was made.
-        ProjectMoving, ProjectMoved: Likewise.
+        InvalidBudget, ProjectMoving, ProjectMoved: Nothing was made.
     """
     if not Project.objects.filter(pk=project_id).exists():
         raise InvalidBudget(fields={"project": ["There is no such project."]})

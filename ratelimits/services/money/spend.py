@@ -24,7 +24,7 @@ FILLED_AT_ONCE = 1_000
 
 
 class Payer(NamedTuple):
-    """The project, user and batch whose call it is."""
+    """The project, user and batch for which a call is made."""
 
     project: str
     user_id: UUID | None
@@ -38,7 +38,7 @@ class MadeCall(NamedTuple):
     Attributes:
         token: The fencing token of its claim.
         at: When it was claimed, seconds since 1970 by the database's clock.
-        usage: As its provider counted it.
+        usage: The use as its provider counted it.
     """
 
     job_id: UUID
@@ -58,13 +58,14 @@ def record_calls(
     locked: Sequence[int] | None = None,
 ) -> None:
     """
-    Write calls and what they cost, in the caller's transaction. A call that is written already stays as it is.
+    Write calls and what they cost, in the caller's transaction. A call in the ledger stays as it is, unless
+    its cost was unknown.
 
     A model without a price gets an alert, and the row waits for `price_unpriced`. If a provider left out what a call
     used, the call counts as unknown, at the most that it can have cost.
 
     Args:
-        bounds: By job and token, what calls can cost at most, where that is known.
+        bounds: The most that each call can cost, by job and token, where that is known.
         locked: See `write_ledger`.
     """
     if not calls:

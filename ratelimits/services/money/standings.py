@@ -24,7 +24,7 @@ class BudgetStanding:
 
     Attributes:
         unknown: The part of `spent` that may not have been billed: the most that calls of unknown cost can have cost.
-        ends_at: None: it never ends.
+        ends_at: When the period ends; None: never.
     """
 
     budget: Budget
@@ -48,7 +48,7 @@ class BudgetStanding:
 
 
 def begin_of(budget: Budget, moment: datetime) -> datetime:
-    """The beginning of the period in which a moment lies, as in period_start.sql."""
+    """The beginning of the period that contains a moment, as in period_start.sql."""
     if budget.period == Budget.Period.TOTAL:
         return BEGINNING
     zone = ZoneInfo(budget.time_zone)
@@ -88,7 +88,7 @@ def _standing(
     Return how a period stands. If it has no row yet, the ledger says what was spent.
 
     Args:
-        unsure: The project has calls whose cost nobody knows.
+        unsure: Whether the project has calls whose cost nobody knows.
     """
     period = row or BudgetPeriod(key=key, starts_at=starts_at)
     period.budget = budget

@@ -28,9 +28,9 @@ class AtOnce:
     One cap and its present use.
 
     Attributes:
-        kind, service: Empty for every kind, or for every service.
+        kind, service: What the cap counts; empty: every kind, or every service.
         each_user: Each user of the project may have so many; otherwise all users together.
-        used: Calls in flight now; if the cap is for each user, those of the user with the most.
+        used: Calls in flight now; if the cap is for each user, the calls of the user with the most.
     """
 
     limit_id: int

@@ -31,8 +31,8 @@ from .reserved_whole import REFUSALS_THAT_TELL, propose_whole, speaks_for_whole
 from .stated_caps import known_cap, note_stated_cap
 
 MAX_WINDOWS_COOLED = 2  # the longest cool-down after a refusal without a stated delay
-MAX_DOUBLINGS = 5  # of the wait of a call that is refused again and again: from a minute to half an hour
-MUCH_ROOM = 0.1  # of a limit: if more was free, the provider counts otherwise, or somebody else uses it too
+MAX_DOUBLINGS = 5  # how often a repeatedly refused call's wait doubles: from a minute to half an hour
+MUCH_ROOM = 0.1  # a part of a limit; if more was free, the provider counts differently, or others use the quota too
 # If a burst's later refusals prolong a block by less than this, the log gets no new line.
 NEWS_SECONDS = 1.0
 RESTATED_SECONDS = 5.0  # two answers that state the same moment differ by less
@@ -45,10 +45,10 @@ class Refusal(NamedTuple):
 
     Attributes:
         sent_at: When it was dispatched, seconds since 1970 by the database's clock.
-        cost: Of the call, in tokens. `known_cost` is the part that was no guess, `amounts` are by unit; see
+        cost: The call's cost in tokens. `known_cost` is the part that was no guess, `amounts` are by unit; see
             `decide.Call`.
         ratio: The real size of the known part divided by its estimate, as measured in other calls; None: unknown.
-        times_before: How often the call was refused before: the call may be too large, and the pace right.
+        times_before: How often the call was refused before. Then the call may be too large, and the pace right.
         label: Its name in alerts, such as `job <id>`.
     """
 
@@ -70,7 +70,7 @@ class Cooling:
 
     Attributes:
         until: Seconds since 1970 by the database's clock; before it the call would be refused again.
-        seconds: From now until `until`.
+        seconds: The time from now until `until`.
         counters: The ids of the counters that cool down. Empty if no limit counts such calls and none can be prepared,
             or if only the call itself has to wait.
         never: Why no wait will help; empty: a wait may help.
@@ -90,8 +90,8 @@ class _Cooled:
     A locked counter, with the changes to be stored.
 
     Attributes:
-        chance: A random number that spreads its cool-down: counters with the same stated delay do not open together.
-        hold: For a stated delay that is longer than the limiter waits without a probe.
+        chance: A random number that spreads its cool-down, so that counters with one stated delay do not open together.
+        hold: The hold for a stated delay that is longer than the limiter waits without a probe.
         whole: How many refusals suggest that the provider counts calls whole, see `reserved_whole`.
     """
 
@@ -136,7 +136,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
         has none, as a provider that refuses for long would fill it.
 
     Args:
-        actor: `executor:<id>`, or who reports the refusal.
+        actor: Who reports the refusal, such as `executor:<id>`.
     """
     matched = _matched(refusals)
     uncounted = [(one.subject, one.push_back) for one, found in matched if not found]
@@ -186,7 +186,7 @@ def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]
 
 
 def _without_room(cooled: Mapping[str, _Cooled], refusal: Refusal, possible: Sequence[Violated]) -> list[Violated]:
-    """The limits without room by our own count: a refusal that names nothing is taken to mean these."""
+    """The limits without room by our own count, which a refusal that names nothing is taken to mean."""
     found = []
     for one in possible:
         counter = cooled[one.rule.counter_id(refusal.subject)].counter
@@ -375,7 +375,7 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
 
 
 def _too_high(counter: OpenCounter, stated_cap: float | None) -> str | None:
-    """Say that the provider allows less than the limit, and how much; None: it does not."""
+    """Say that the provider allows less than the limit, and how much; None: it allows as much, or states no cap."""
     rule, cap = counter.rule, known_cap(counter.rule, counter.key)
     if stated_cap is None or stated_cap >= cap:
         return None

@@ -25,7 +25,7 @@ def create_limit(figures: Mapping[str, Any], *, actor: str, reason: str = "") ->
     Create a limit.
 
     Args:
-        figures: By the names of `Limit`'s fields; fields that are left out take the model's defaults.
+        figures: Values by the names of `Limit`'s fields; fields that are left out take the model's defaults.
 
     Raises:
         InvalidLimit: The error's `fields` say what is wrong with each field; nothing was created.
@@ -50,7 +50,7 @@ def update_limit(
     Change a limit. Calls are decided by the new figures within a second, in every process.
 
     Args:
-        changes: By the names of `Limit`'s fields.
+        changes: New values by the names of `Limit`'s fields.
         seen_at: The `updated_at` of the limit that the caller saw; None: change it as it is stored now.
 
     Raises:

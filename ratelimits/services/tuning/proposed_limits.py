@@ -21,7 +21,7 @@ from ratelimits.subjects import Subject
 
 from .limits import delete_limit
 
-# For each project. Services come from payloads: prepared limits must not grow with names that producers make up.
+# The most prepared limits of a project. Services come from payloads: producers could make up any number of names.
 MAX_PROPOSED = 100
 KEEP_PROPOSED = timedelta(days=7)
 MAX_OF_A_NAME = 80
@@ -36,12 +36,12 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
 
     The limit belongs to the project whose calls were refused. It counts only this project, and only this project may
     see it: its service may be an address that nobody else may know. It lets everything go, but its counters cool down
-    after a refusal as any others do. Calls then wait in lanes and spend no attempts. Its figures are those that the
+    after a refusal as all counters do. Calls then wait in lanes and spend no attempts. Its figures are those that the
     provider stated, or else what the provider accepted in the minute before. An operator puts it in force. Unless an
     operator changes it, it is deleted after KEEP_PROPOSED without a refusal.
 
     Returns:
-        Whether there is a new limit. No limit is added beyond MAX_PROPOSED of a project, nor where an operator has
+        Whether there is a new limit. No limit is added beyond MAX_PROPOSED of a project, or if an operator has
         switched the prepared limit off.
     """
     wanted = {_name(subject): (subject, found) for subject, found in refused}

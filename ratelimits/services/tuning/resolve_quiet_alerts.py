@@ -42,7 +42,7 @@ def resolve_quiet_alerts(most: int = 500) -> int:
 
 @transaction.atomic
 def _resolve_some(opened: Sequence[QuotaAlert], by_id: dict[int, Rule]) -> int:
-    # In the order in which decisions lock, and without waiting for a lock.
+    # Lock in the order in which decisions lock, and without waiting for a lock.
     locked = (
         Counter.objects.filter(pk__in={alert.subject for alert in opened})
         .order_by("pk")

@@ -43,7 +43,7 @@ class Tallied(NamedTuple):
 
     Attributes:
         asked_at: Whole seconds since 1970.
-        costs: Of one call, by measure.
+        costs: The cost of one call, by measure.
         waited_seconds: Summed over the calls.
     """
 
@@ -62,8 +62,8 @@ class SimulatedOutcome:
     Attributes:
         delayed: Calls that waited for this limit.
         total_wait_seconds: Summed over the calls.
-        p95_wait_seconds: Of all calls, including calls that did not wait.
-        longest_wait_seconds: Of one call.
+        p95_wait_seconds: The 95th percentile over all calls, including calls that did not wait.
+        longest_wait_seconds: The longest wait of one call.
         rejected: Calls that could never fit.
         utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
         busiest_key: Empty where nothing was counted.
@@ -88,7 +88,7 @@ class Simulation:
     """
     The same calls under today's figures and under the proposed ones.
 
-    Both are played from an empty counter, as if only this limit held calls back, so the two can be compared.
+    Both sets of figures are played from an empty counter, as if only this limit held calls back, to be comparable.
     Calls are played in the order in which they asked. A wait is exact only to the second, because a tally keeps the
     mean of its calls.
 
@@ -116,8 +116,8 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     Play the calls of the last hours through a limit's figures as they are and as they would be.
 
     Args:
-        changes: As for `update_limit`. Empty: today's figures are compared with themselves.
-        hours: At most 24.
+        changes: The changes, as `update_limit` takes them. Empty: today's figures are compared with themselves.
+        hours: How far back, at most 24.
 
     Raises:
         UnknownLimit.
@@ -131,7 +131,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     if UNTIL_THE_END & {today.unit, proposed.unit}:
         raise NotSimulable
     since = timedelta(hours=min(max(hours, 0.01), MAX_HOURS_PLAYED))
-    # Read calls once for both: a call that only one of the two included would look like an effect of its figures.
+    # Read calls once for both sets of figures; otherwise a call in only one of them would look like their effect.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
     kept = _newest(rows[:MAX_ROWS_READ], calls=MAX_GROUPS_PLAYED * group)
@@ -177,7 +177,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
 
 
 def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
-    """Sum tallies by the whole second in which the calls asked, newest first; together if no limit tells them apart."""
+    """Sum tallies by whole second of asking, newest first, and by subject as far as a limit tells calls apart."""
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
     if "project" not in names and any(limit.project for limit in both):
@@ -243,7 +243,7 @@ def _play(
 
 
 def _utilisation(played: Replay, per_second: float | None) -> float | None:
-    """The percentage of its pace that a key used from its first call to its last; a burst counts as at most 100."""
+    """The percentage of its pace that a key used from its first call to its last; at most 100, even after a burst."""
     if not per_second or not played.departures:
         return None
     elapsed = max(played.departures[-1][0] - played.departures[0][0], 60.0)
@@ -279,7 +279,7 @@ def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
 
 
 def _share_of_cap(rows: Sequence[Tallied], limit: Limit, calls: int) -> int:
-    """How many mean calls make up MIN_SHARE of a limit's cap."""
+    """How many calls of mean cost make up MIN_SHARE of a limit's cap."""
     cost = sum(row.costs[_counted_by(limit)] * row.calls for row in rows)
     each = cost / calls if calls and limit.unit not in PER_CALL else 1.0
     return int(limit.capacity * (100 - limit.headroom_percent) / 100 * MIN_SHARE / max(each, 1e-6))

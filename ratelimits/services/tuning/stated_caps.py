@@ -71,7 +71,7 @@ def accept_proposal(counter_id: str, *, actor: str, reason: str = "") -> SavedLi
     Take over the cap that the provider stated for a counter's key.
 
     The cap becomes an override of the key, or the limit's own figures if the limit counts everyone together. A window
-    takes it as its cap; a bucket gets the figures that keep it.
+    takes this cap as its own; a bucket gets the figures that keep the cap.
 
     Raises:
         UnknownLimit, NothingProposed.
@@ -124,7 +124,7 @@ def told_of_cap(counter: str) -> QuerySet[QuotaAlert]:
 
 
 def _proposal(counter_id: str) -> tuple[Limit, Counter, float]:
-    """Lock the limit, then the counter, as everywhere."""
+    """Return a proposal. Locks the limit, then the counter, in the usual order."""
     named = Counter.objects.filter(pk=counter_id).first()
     if named is None:
         raise NothingProposed

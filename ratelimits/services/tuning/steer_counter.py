@@ -25,7 +25,7 @@ def clear_counter(counter_id: str, *, actor: str, reason: str) -> None:
     """
     Let a counter begin anew: nothing used, no cool-down, no pressure. Its alerts of use are resolved.
 
-    The counter also forgets what calls in flight hold, so that their end gives nothing back a second time.
+    The counter also forgets what calls in flight hold, so that the end of these calls gives nothing back a second time.
 
     Raises:
         UnknownCounter, ReasonRequired: Nothing was changed.

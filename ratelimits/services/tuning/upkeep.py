@@ -58,7 +58,7 @@ def forget_usage(*, months: int = 1000) -> int:
 
 @transaction.atomic
 def _forget_counters() -> int:
-    # Locked first, without waiting: a DELETE locks rows as they are stored, but decisions lock them by their ids.
+    # Lock first, without waiting: a DELETE locks rows in the order of storage, but decisions lock them by their ids.
     names = list(_worthless().select_for_update(skip_locked=True).values_list("pk", flat=True)[:DELETED_AT_ONCE])
     return Counter.objects.filter(pk__in=names).delete()[0]
 

@@ -56,7 +56,7 @@ def set_allowance(
     Give a project's users an allowance, or change it; from now on, also for the current month.
 
     Args:
-        quota: For each user and month, in the unit.
+        quota: What each user may use in a month, in the unit.
         time_zone: IANA name of the zone in which months begin.
         reservation_seconds: How long reservations made from now on last.
         by_operator: An operator sets the allowance, and no key of the project may change it from then on.
@@ -87,7 +87,7 @@ def create_allowance(project_id: str, figures: dict[str, Any], *, actor: str, **
     Do what `set_allowance` does, for a project without an allowance; figures left out take the model's defaults.
 
     Args:
-        by: `reason` and `by_operator`.
+        by: The arguments `reason` and `by_operator` of `set_allowance`.
 
     Raises:
         AllowanceExists, InvalidAllowance, ProjectMoving, ProjectMoved: Nothing was made.
@@ -105,7 +105,7 @@ def change_allowance(project_id: str, figures: dict[str, Any], **by: Any) -> Sav
     Do what `set_allowance` does, for a project with an allowance; figures left out stay as they are.
 
     Args:
-        by: `actor`, `reason` and `by_operator`.
+        by: The arguments `actor`, `reason` and `by_operator` of `set_allowance`.
 
     Raises:
         NoAllowance, InvalidAllowance, OperatorsAllowance: Nothing was changed.
@@ -178,7 +178,7 @@ def remove_override(project_id: str, user_id: UUID, *, actor: str, reason: str =
 
 
 def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
-    """Return what a person must read before these figures take effect."""
+    """Return warnings that a person must read before these figures take effect."""
     found = []
     month = current_month(before.time_zone)
     used = was_used(before.pk, month)

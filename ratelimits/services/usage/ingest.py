@@ -43,8 +43,8 @@ class Reported:
 
     Attributes:
         event_id: Chosen by the app before it first sends the event.
-        tokens: What it cost; where the allowance counts requests, every event counts as one.
-        occurred_at: With a time zone.
+        tokens: How many tokens it cost; if the allowance counts requests, every event counts as one.
+        occurred_at: When the use occurred, with a time zone.
     """
 
     event_id: UUID
@@ -57,7 +57,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`reason`: a key of MESSAGES if the event was rejected, else empty; `message` likewise."""
+    """`reason`: a key of MESSAGES, and `message`: its text, if the event was rejected; otherwise both are empty."""
 
     event_id: UUID
     status: Status
@@ -69,8 +69,8 @@ class Result:
 class Ingested:
     """
     Attributes:
-        results: One an event, in the order given.
-        standings: Of every user with an event that was not rejected, after these events.
+        results: One result for each event, in the order given.
+        standings: How every user with an event that was not rejected stands after these events.
     """
 
     results: list[Result]

@@ -31,8 +31,8 @@ class Difference:
     One user's month that differs from the sums of its events and reservations.
 
     Attributes:
-        used: As the month says; `events`: the sum of its events.
-        reserved: As the month says; `reservations`: the sum of its active reservations.
+        used: The use that the month's row has; `events`: the sum of its events.
+        reserved: The reserved amount that the row has; `reservations`: the sum of its active reservations.
     """
 
     project_id: str

@@ -18,8 +18,8 @@ class MonthChange:
     The change of one month by one transaction.
 
     Attributes:
-        used: To be added to the use.
-        released: To be taken from what is reserved, for reservations that this transaction has ended.
+        used: How much to add to the use.
+        released: How much to take from what is reserved, for reservations that this transaction has ended.
         expired: How many of these reservations nobody confirmed in time.
     """
 

@@ -42,7 +42,7 @@ class Cancelled:
     Attributes:
         status: The reservation's status now: cancelled, or the status with which it ended before.
         released: Whether this call gave back what the reservation held.
-        remaining, resets_at: Of the user's current month, afterwards; None: the project has no allowance any more.
+        remaining, resets_at: What the user's current month has left then, and when it ends; None: no allowance is left.
     """
 
     reservation_id: UUID
@@ -57,11 +57,11 @@ def cancel(
     reservation_id: UUID, *, project_id: str, only_user: UUID | None = None, actor: str = "", reason: str = ""
 ) -> Cancelled:
     """
-    Give back what a reservation holds. A reservation that has ended before stays as it ended.
+    Give back what a reservation holds. A reservation that ended before stays as it is.
 
     Args:
         only_user: The user whose reservation it must be; None: any user of the project.
-        actor: The operator whom the audit trail names if this releases it; empty: no entry.
+        actor: The operator whom the audit trail names if this call ends the reservation; empty: no entry.
 
     Raises:
         UnknownReservation: No reservation has that id, project and user.
@@ -135,7 +135,7 @@ def end_reservations(
     End the active ones among the named reservations. The caller still has to give back what they held.
 
     Args:
-        named: Ids, each once, with the user whose reservation it must be; None: any user.
+        named: The ids, each once, with the user whose reservation it must be; None: any user.
     """
     given = {
         "project_id": project_id,

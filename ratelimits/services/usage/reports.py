@@ -19,7 +19,7 @@ from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageTra
 from ratelimits.models.allowance import NEAR, PASSED
 
 MAX_USES_SUMMED = 100_000  # summed up for the days of a month
-MAX_USERS_READ = 200_000  # of a month; the top users are looked for among these
+MAX_USERS_READ = 200_000  # of a month; the top users are chosen among these
 MAX_USERS_LISTED = 20
 MAX_USERS_COUNTED = 10_000  # users of a project; beyond it a page says "more than"
 MAX_NEAR = 100_000  # users near their quota, of all projects

@@ -23,9 +23,9 @@ from ratelimits.months import month_end
 class Reserved:
     """
     Attributes:
-        month: YYYY-MM, in which the reservation counts, whenever it is used.
-        remaining: Of the month's quota, at that time; never below 0.
-        over_limit: It exceeds the quota, and the policy allows that.
+        month: The month, YYYY-MM, in which the reservation counts, whenever it is used.
+        remaining: The rest of the month's quota just after reserving; never below 0.
+        over_limit: The reservation exceeds the quota, and the policy allows that.
         replayed: The idempotency key was used before; this is the reservation it got then.
     """
 
@@ -51,7 +51,7 @@ def reserve(
 
     Args:
         amount: At least 1, in the allowance's unit.
-        actor: The operator whom the audit trail names if this reserves anew; empty: no entry.
+        actor: The operator whom the audit trail names if a new reservation is made; empty: no entry.
 
     Raises:
         NoAllowance, QuotaExceeded, ProjectMoving, ProjectMoved: Nothing was reserved.
@@ -105,7 +105,7 @@ def _reserve(project_id: str, user_id: UUID, amount: int, key: str | None) -> li
                 return run_sql("ratelimits", "reserve_usage", asked)
         except IntegrityError:  # the key has a reservation meanwhile, which the next round reads
             continue
-    raise _key_reused(key)  # by another user, whose rows this caller may not see
+    raise _key_reused(key)  # the key was used by another user, whose rows this caller may not see
 
 
 def _key_reused(key: str | None) -> IdempotencyKeyReused:
@@ -115,6 +115,6 @@ def _key_reused(key: str | None) -> IdempotencyKeyReused:
 def _refusal(project_id: str, user_id: UUID, amount: int, *, month: str, zone: str, quota: int) -> QuotaExceeded:
     counted = {"project_id": project_id, "user_id": user_id, "month_year": month, "quota": quota}
     [(left,)] = run_sql("ratelimits", "count_refusal", counted)
-    # Some may have been released since, but a client that is refused must not be told that there is enough.
+    # Room may have been freed since, but a client that is refused must not be told that there is enough.
     remaining = max(0, min(left, amount - 1))
     return QuotaExceeded(remaining=remaining, resets_at=month_end(month, zone), quota=quota)

@@ -14,8 +14,8 @@ class UsageTotals:
     The totals of one project, in its allowance's unit.
 
     Attributes:
-        users: How many there are, by the level that they have reached; see UsageTracking.
-        quota: Of these users together.
+        users: How many users there are, by the level that they have reached; see UsageTracking.
+        quota: The sum of these users' quotas.
         refused: Reservations refused for want of room; `expired`: reservations that nobody confirmed in time.
     """
 

@@ -1,4 +1,4 @@
--- The periods `period` of budgets that pay for a call `job` of `payer` and `payer_batch` (user and batch), made `at`.
+-- Join, as `period`, the budget periods that pay for a call `job`, made at `at` by user `payer` in batch `payer_batch`.
 JOIN ratelimits_budget AS budget ON budget.project_id = job.project_id
 JOIN ratelimits_budgetperiod AS period
   ON period.budget_id = budget.id AND period.starts_at = {{period_start budget}}

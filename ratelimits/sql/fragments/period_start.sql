@@ -1,2 +1,2 @@
--- The beginning of a budget's period in which a time `at` lies.
+-- The beginning of the budget's period that contains the time `at`.
 CASE WHEN job.period = 'total' THEN 'epoch'::timestamptz ELSE date_trunc(job.period, at, job.time_zone) END

@@ -33,14 +33,14 @@ class CounterGauge:
     Attributes:
         capacity: The cap before pressure reduces it; for a bucket, what it lets through in a window.
         available: What may still go at this instant.
-        percent: Of the cap; above 100 after a late charge or a lowered cap.
+        percent: The used percentage of the cap; above 100 after a late charge or a lowered cap.
         share: The part of the cap that a ramp leaves open; 1: all.
         level: The highest threshold reached, in percent; 0: none.
         blocked_until: End of a cool-down; None: there is none.
         next_free_at: When one more call has room; None: now.
         proposed_capacity: The cap of this key as the provider states it; None: no proposal waits for an operator.
-        per_second: The pace at which a queue behind it drains; None: calls in flight set it.
-        override_ends_at: When the cap of this key returns to what it was; None: it has no override that ends.
+        per_second: The pace at which a queue behind the limit drains; None: the length of calls in flight sets it.
+        override_ends_at: When this key gets its earlier cap again; None: the key has no override that ends.
         opened: The counter from which these figures were read.
     """
 
@@ -90,8 +90,8 @@ class Used:
 class TopUsersOfLimit:
     """
     Attributes:
-        users: `project / user` as the provider sees them, the most first.
-        kinds: The kinds of job with the most use, likewise.
+        users: `project / user` as the provider sees them, the most use first.
+        kinds: The kinds of job, the most use first.
         partial: There were more than MAX_TALLIES_SUMMED tallies, and the oldest are left out.
     """
 
@@ -182,11 +182,11 @@ def top_users(
     limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MAX_USERS_GAUGED
 ) -> TopUsersOfLimit:
     """
-    Return who used a limit most, in its unit, by the calls granted in the time `since`.
+    Return who used a limit most, in its unit, by the calls granted within `since` before now.
 
     Args:
         key: Only one counter's calls.
-        since: At most a day, as tallies are kept no longer.
+        since: How far to look back; at most a day, as tallies are kept no longer.
     """
     rows = tallies_of(limit, since=since)
     if key is not None:

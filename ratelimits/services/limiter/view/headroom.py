@@ -31,10 +31,10 @@ class Headroom:
     The room that one subject's limits have at an instant, if nobody else comes.
 
     Attributes:
-        calls: How many may go now. Unlimited where only tokens are counted and some are left.
+        calls: How many calls may go now. Unlimited if only tokens are counted and some are left.
         opens_at: When the next call may go, seconds since 1970; not after `now` if some may go already.
         rate_per_second: The slowest pace at which these limits let calls through; None: none has a pace.
-        blocking: The limits without room; first the limit that takes longest.
+        blocking: The limits without room, first the limit that takes longest to have room.
         counters: The ids of all counters that apply.
         paces: The calls a second that each counter lets through; None: it has no pace.
         calls_each: The calls that each counter admits now.

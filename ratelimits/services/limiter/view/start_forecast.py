@@ -1,4 +1,4 @@
-"""How the limits stand for a call. For screens and forecasts: reads without locks and charges nothing."""
+"""How much room the limits have for a call. For screens and forecasts: reads without locks and charges nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LimitForecast:
         free_at: When the call has room, if nothing else comes; None: never, or when a call in flight ends.
         cooled_until: End of a cool-down that still lasts.
         why: Why the limit is cooled down, or why the call never fits.
-        rate_per_second: The pace at which a queue behind it drains; None: the calls set the pace.
+        rate_per_second: The pace at which a queue behind the limit drains; None: the length of the calls sets the pace.
         pressure: Part of the cap that is used since the provider pushed back; 1: all of it.
         share: Part of the remaining cap that a ramp leaves open; 1: all of it.
     """
@@ -59,17 +59,17 @@ class LimitForecast:
 
     @property
     def per_call(self) -> bool:
-        """Whether every call takes one, whatever it costs."""
+        """Whether every call takes one unit of the limit, whatever the call costs."""
         return self.rule.per_call
 
     @property
     def noun(self) -> str:
-        """Its unit as people call it."""
+        """The limit's unit as people call it."""
         return "calls" if self.per_call else NOUNS[self.rule.unit]
 
     @property
     def is_large(self) -> bool:
-        """Whether such calls leave room unused into which the next does not fit."""
+        """Whether such calls leave room unused into which the next call does not fit."""
         return not self.per_call and self.needed > LARGE_SHARE * self.capacity
 
     def amount_of(self, call: Costly) -> float:
