@@ -64,7 +64,7 @@ from ratelimits.services.usage import release
 logger = logging.getLogger(__name__)
 
 
-# The functions that a schedule or an operator's task may run. A Schedule row takes any dotted path and arguments.
+# The only functions that a schedule or an operator's task may run: a Schedule row accepts any dotted path.
 ALLOWED_TASKS = frozenset(
     {
         "jobs.cluster.run_operation",
@@ -179,7 +179,7 @@ class LaterBroker(SkipLockedBroker):
 
 
 class DatabaseClock:
-    """The scheduler's clock: the database's. By its own clock, a host that is ahead would put off every schedule."""
+    """The database's clock, for the scheduler: a host whose own clock is ahead would put off every schedule."""
 
     @staticmethod
     def now() -> datetime:
@@ -191,7 +191,7 @@ class KillSafeQueue(Queue):  # django_q has no types
     A queue whose reader holds the lock only while it reads, not while it waits.
 
     multiprocessing's own queue waits in `get()` with the lock held. If a worker is killed there, the lock is never
-    released: no other worker ever gets a task again, or the STOP that ends the worker.
+    released. No other worker would get a task again, or the STOP message that ends a worker.
     """
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - its base class's
@@ -210,7 +210,7 @@ class KillSafeQueue(Queue):  # django_q has no types
 
 
 class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
-    """A cluster that refuses to start with another installation's secret key, or where LISTEN would harm others."""
+    """A cluster that refuses to start with another installation's secret key, or with LISTEN in shared sessions."""
 
     def start(self) -> int:
         try:
@@ -264,13 +264,13 @@ def monitor(*arguments: Any) -> None:
 
 
 def worker(*arguments: Any) -> None:
-    """django-q2's worker, made to drain and end when its sentinel dies: nobody would guard it or tell it to stop."""
+    """django-q2's worker, made to drain and end when its sentinel dies: otherwise nobody would guard or stop it."""
     signal.signal(signal.SIGHUP, _end)
     end_with_parent(_parent(), signal.SIGHUP)
     try:
         _worker(*arguments)
     finally:
-        # Stop here and not at exit: from 3.14 on, Python waits there for the handlers' threads first.
+        # Stop here: at exit, Python 3.14 and later would first wait for the handlers' threads.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a SIGHUP now would cut off the drain
         for executor in _hosted:
             executor.stop()
@@ -293,7 +293,7 @@ def _parent() -> int:
 class Command(qcluster.Command):  # django_q has no types
     """django-q2's qcluster command, with an option to serve one pool."""
 
-    requires_system_checks = ()  # they would import URLs and screens for a second; the web process runs them
+    requires_system_checks = ()  # importing URLs and screens for them takes a second; the web process runs them
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -452,7 +452,7 @@ def apply_retention(holder: str = "") -> dict[str, int]:
     Each task is short, because stopping a worker waits for its task.
 
     Args:
-        holder: The holder of the duty, if this task continues an earlier one; it ends if another holder has the duty.
+        holder: The holder of the duty, if this task continues an earlier one. If another holder has it, the task ends.
     """
     own = UUID(holder) if holder else uuid4()
     if not executors.take_duty("retention", holder=own, term_seconds=3 * RETENTION_SECONDS):
@@ -521,7 +521,7 @@ def sweep_result_store(after: str = "", holder: str = "") -> int:
     Remove objects of the result store that no job refers to; while there are more, enqueue a task that goes on.
 
     Args:
-        after: How far the previous task came.
+        after: Where in the store the previous task stopped; empty: begin anew.
         holder: The holder of the duty, as in apply_retention.
     """
     store = result_store()

@@ -125,7 +125,8 @@ class InlinePump(ExecutorPump):
             self._gate = LaneGate(self.settings.pool)
         self._cycle()
         if is_idle:
-            self._duties.put_off_alerts(math.inf)  # once a drain: what the round ends could make it due again
+            # Do the alert duty once a drain: otherwise the jobs that each round ends could make it due again.
+            self._duties.put_off_alerts(math.inf)
         end_commit()
         is_busy = self.loop.active > 0
         self.loop.run()
@@ -148,7 +149,7 @@ def end_commit() -> None:
 
 @contextmanager
 def kept_open() -> Iterator[None]:
-    """Keep handlers from closing the connection as they do in a thread: that would end the test's transaction."""
+    """Keep handlers from closing the connection as they do in a thread: closing it would end the test's transaction."""
     connection.close_if_unusable_or_obsolete = lambda: None  # type: ignore[method-assign]
     try:
         yield

@@ -155,7 +155,7 @@ class HandlerLoop:
         Begin these jobs. Each ends in exactly one outcome, unless `cancel` drops it.
 
         Args:
-            credentials: The credentials that the jobs name, by name; an error instead of one that cannot be opened.
+            credentials: The credentials that the jobs name, by name; an error for a credential that cannot be opened.
         """
         self._loop.call_soon_threadsafe(self._begin, jobs, credentials or {})
 
@@ -379,12 +379,12 @@ class HandlerLoop:
                 broken.append((run, self._broken(run, error)))
         for run, outcome in broken:
             if ready and outcome is not None:
-                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - the same, told less
+                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - the same outcome without a bound
             self._end(run, outcome)
         return ready
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
-        if errors.keys().isdisjoint(range(len(runs))):  # no job of the call is named: it would fail again
+        if errors.keys().isdisjoint(range(len(runs))):  # no job is named: sent again, the call would fail again
             return [self._broken(run, next(iter(errors.values()))) for run in runs]
         return [
             self._broken(run, errors[place])
@@ -505,7 +505,7 @@ class HandlerLoop:
         handler, running = self._prepare(run)
         limit = self._loop.call_later(handler.timeout.total_seconds(), _time_out, run)
         try:
-            if handler.coalesce:  # it leaves alone, or was submitted before its kind coalesced
+            if handler.coalesce:  # the job leaves alone, or was submitted before its kind coalesced
                 [answer] = await handler.function([running])
                 if isinstance(answer, Exception):
                     raise answer

@@ -144,7 +144,7 @@ def _start(
     kinds: ServedKinds | None = None,
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
-    """Start the chosen jobs that the limits admit, and those that leave with them, in the caller's transaction."""
+    """Start the chosen jobs that the limits admit, and their companions, in the caller's transaction."""
     chosen = _known(chosen, kinds)
     affordable = afford(chosen, lease_seconds=lease.seconds)
     admitted, delays = admit(

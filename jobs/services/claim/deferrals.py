@@ -52,7 +52,7 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
 
     It is the deficit times 3**fullness (1x in an idle limit, 3x in a full one), spread by +-20 %. The spread's part
     before the deficit is cut off, and the delay is drawn evenly from the rest. Thus no job wakes before its tokens
-    exist, and jobs do not pile up on the instant they do. The delay is at most 300 s (spread over the last 20 % of it),
+    exist, and the jobs do not all wake at once. The delay is at most 300 s (spread over the last 20 % of it),
     even where the tokens take longer. Before a hard reset the delay is the deficit.
 
     Args:

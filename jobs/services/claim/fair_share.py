@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-MAX_OWED = 100  # turns owed to a lane without room: with more, a raised cap would stop its neighbours for long
+MAX_OWED = 100  # turns owed to a lane without room: otherwise, a raised cap would stop its neighbours for long
 
 
 class Turns:

@@ -30,7 +30,7 @@ UNCERTAIN = 100
 
 
 class RestoreDetector:
-    """Remembers one executor's own last committed claims, and how far all claims' tokens had come."""
+    """Remembers one executor's own last committed claims, and how high the tokens of all claims have risen."""
 
     def __init__(self, executor_id: UUID) -> None:
         self._executor_id = executor_id

@@ -113,7 +113,7 @@ def log_cursor() -> Cursor:
         with _lock:
             if horizon.epoch is None:  # the process's first cursor: 0 would be too old to resume from in a long log
                 horizon.begin_anew(epoch)
-            # Noted before the newest id is read: what another thread settles meanwhile may be newer than that id.
+            # Copy `settled` before reading the newest id: meanwhile, another thread may settle an id newer than that.
             settled, is_due = horizon.settled, horizon.is_due(last_id)
         xid = _number(cursor.execute(TAKE_XID).fetchone()) if is_due else 0
         newest_id = _number(cursor.execute(NEWEST_ID).fetchone())

@@ -45,7 +45,7 @@ class LaneCount(NamedTuple):
     more: bool
 
     def calls_for(self, rule: Rule) -> tuple[float, float]:
-        """Return about how much of a limit each of its calls takes, and how many calls there are."""
+        """Return about how much of a limit each call of the lane takes, and how many calls there are."""
         if not rule.per_call:
             return self.cost, self.waiting * max(1.0, self.calls)
         return 1.0, self.waiting * self.calls
@@ -104,7 +104,7 @@ class Queue:
     Waiting jobs whose calls one counter counts. They may wait for another limit that counts them too.
 
     Attributes:
-        calls: What they take of the limit, estimated for each lane, in the form of `drain.Calls`.
+        calls: How much of the limit the calls take, estimated for each lane, in the form of `drain.Calls`.
         more: There are more jobs than were counted.
         lanes: The longest first, at most MAX_LANES_NAMED.
     """

@@ -72,7 +72,7 @@ class BatchSnapshot:
         held_by_outage: How many of the rate_limited items wait for an outage to end, not for quota.
         scheduled: The queued items that wait for their time, not for their turn.
         progress: Percent of the items that have ended. A begun item that takes several calls counts by the part of
-            them that is made. 100 if there are no items, such as when every job was a duplicate.
+            its calls that it has made. 100 if there are no items, such as when every job was a duplicate.
         eta: When it should end, as stored some seconds ago. None: it has ended, it is held, an outage holds a part of
             it, nothing moves or nothing is known.
         eta_earliest: The earliest end, if that is much sooner than `eta`; None: it is not.

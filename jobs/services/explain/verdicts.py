@@ -132,7 +132,7 @@ def _begun() -> JobQuerySet:
 
 
 def _free() -> JobQuerySet:
-    """Return those of a batch's first waiting jobs that nothing holds, without probes, which test for held jobs."""
+    """Return the unheld jobs among a batch's first waiting jobs, without the probes that are sent for held jobs."""
     waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
     first = Job.objects.filter(pk__in=waiting.values("pk")[:LOOKED_AT])
     probes = RefusedCalls.objects.exclude(probe_job_id=None).values("probe_job_id")

@@ -107,7 +107,7 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
 
     An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
     ends the operation as failed. Anything else, such as parameters that this version cannot read, leaves it as it was
-    before the chunk: `restart_stalled_operations` tries again, and the MAX_FAILURES_IN_A_ROW-th in a row ends it too.
+    before the chunk. `restart_stalled_operations` tries again; MAX_FAILURES_IN_A_ROW failures in a row end it, too.
     An action that only a later version has waits for a worker of that version, however long that takes.
 
     Args:

@@ -192,7 +192,7 @@ def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> N
 
     Raises:
         NotPaused: Everything is not paused, or not any more.
-        InvalidRamp: It is too short or too long.
+        InvalidRamp: The ramp is too short or too long.
     """
     reason = clean_reason(reason)
     with transaction.atomic(durable=True):

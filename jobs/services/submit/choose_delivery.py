@@ -37,7 +37,7 @@ class NoBatchForm(QueueOpsError):
 class ChosenWay(NamedTuple):
     """
     Attributes:
-        via: None: live.
+        via: `batch`, or None: the job goes live.
         live_at: When the job goes live unless a batch has carried it out.
         has_form: The job could go by a batch, even if it goes live.
     """

@@ -174,7 +174,7 @@ def prepare_job(
     Validate one job against its handler's schema and the rules.
 
     Args:
-        rules: None: the rules for jobs that the platform itself submits.
+        rules: The rules of the producer's project; None: the rules for jobs that the platform itself submits.
         may_take: Whether `$from` and `$file` in the payload are placeholders. False: they are ordinary values.
         read_files: False, for a thread that must not query the database: leave the files to another thread, which
             prepares the job again.

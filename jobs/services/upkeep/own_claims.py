@@ -50,8 +50,8 @@ def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up
 
     Args:
         owned: The claims that the executor is carrying out.
-        begun_up_to: The highest fencing token of all claims that this executor has begun; they only rise, and a new
-            epoch begins far above.
+        begun_up_to: The highest fencing token of all claims that this executor has begun. Tokens only rise, and those
+            of a new epoch begin far above.
     """
     tokens = {job.id: job.token for job in owned}
     claims = Job.objects.order_by("id").values_list("pk", "fencing_token")

@@ -220,8 +220,8 @@ def _oldest_batch(before: datetime) -> datetime | None:
 
 def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
     """
-    Return the periods that have ended. Periods that never end are kept, because the ledger entries that they could be
-    summed up from are deleted.
+    Return the periods that have ended. Periods that never end are kept, because nobody could sum them up again: their
+    ledger entries are deleted.
     """
     began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - MAX_PERIOD)
     return began.filter(held=0, alerted_level=0).order_by("starts_at")
