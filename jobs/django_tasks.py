@@ -108,7 +108,7 @@ def task(
     **options: Any,
 ) -> QueueOpsTask | Callable[[Callable[..., Any]], QueueOpsTask]:
     """
-    Decorate a function as `@task` of django.tasks does, which from Django 6.0 on takes no keywords of a backend.
+    Decorate a function like `@task` of django.tasks, which from Django 6.0 on takes no keywords of a backend.
 
     Args:
         function: The function, if the decorator is used without brackets.

@@ -55,7 +55,7 @@ def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lea
     Move jobs along one edge of `states.TRANSITIONS`, with their events and counts, in the caller's transaction.
 
     Args:
-        moves: At most one a job.
+        moves: At most one for each job.
         message: The events' message for moves without a message of their own.
         lease: The lease of a claim: only for the edges `claim` and `dispatch`.
 

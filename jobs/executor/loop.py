@@ -92,12 +92,12 @@ class _Run:
     retry: str = "moderate"
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
-    notes: CallNotes = field(default_factory=CallNotes)  # a group's runs share one
+    notes: CallNotes = field(default_factory=CallNotes)  # the runs of a group share one object
     leads: bool = True  # its outcome has the calls; in a group, only the first run's has them
     timed_out: bool = False
     deadline: float = field(default=float("inf"))
     stored: Succeeded | None = None  # set once its handler's own transaction has completed the job
-    log: AttemptLog = field(default_factory=AttemptLog)  # a group's lines are in the first run's
+    log: AttemptLog = field(default_factory=AttemptLog)  # in a group, only the first run's has lines
 
     @property
     def calls(self) -> list[tuple[int, int]]:
@@ -379,7 +379,7 @@ class HandlerLoop:
                 broken.append((run, self._broken(run, error)))
         for run, outcome in broken:
             if ready and outcome is not None:
-                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - the same outcome without a bound
+                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - without its bound
             self._end(run, outcome)
         return ready
 

@@ -156,7 +156,7 @@ class LoopWatch:
             self._wake()
 
     def _where(self) -> str:
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way to see the frames of another thread
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - only this shows other threads' frames
         frames = traceback.extract_stack(frame)[-FRAMES:] if frame else []
         return " < ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(frames))
 

@@ -56,7 +56,7 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
     even where the tokens take longer. Before a hard reset the delay is the deficit.
 
     Args:
-        deficit_seconds: Until the call would fit: deficit / refill rate, or `retry_at` - now.
+        deficit_seconds: The time until the call would fit: deficit / refill rate, or `retry_at` - now.
         fullness: Used part of the limit, clipped to 0..1.
         chance: Uniform in [0, 1), drawn by the caller.
     """

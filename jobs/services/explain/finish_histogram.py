@@ -31,7 +31,7 @@ class Pace:
 
 def pace_of(jobs: QuerySet[Job]) -> Pace | None:
     """
-    Count the ended jobs by bucket and state; None if none has ended, or all have at the same moment.
+    Count the ended jobs by bucket and state; None: no job has ended, or all ended at the same moment.
 
     Args:
         jobs: Few enough to read all of them, such as the jobs of a batch.

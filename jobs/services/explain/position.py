@@ -90,7 +90,7 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
 
 
 def is_in_lane(job: Job) -> bool:
-    """Whether its lane may release the job now; IN_LANE is the same condition for rows."""
+    """Whether the job may be released by its lane now; IN_LANE is the same condition for rows."""
     is_ready = job.status == JobState.RATE_LIMITED or (job.status == JobState.QUEUED and job.scheduled_at is None)
     return job.lane is not None and is_ready and not job.held and job.crash_count < SUSPECT_CRASHES
 

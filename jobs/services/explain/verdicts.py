@@ -57,7 +57,7 @@ def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
 def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
     """Keep the batches that have one of these verdicts."""
     if all(verdict in OPEN for verdict in wanted):
-        rows = rows.filter(finished_at=None)  # by the index of unfinished batches: all others have ended
+        rows = rows.filter(finished_at=None)  # uses the index of unfinished batches; all other batches have ended
     with for_everyone():
         stopping = _switches()
     return with_verdicts(rows, stopping).filter(verdict__in=wanted)

@@ -271,7 +271,7 @@ def _unknown(scope: str, key: str) -> UnknownPauseTarget:
 
 
 def hold(switch: PauseSwitch, *, chunks: float = math.inf) -> int:
-    """Take the jobs that a switch covers out of the ready index, so many chunks at most. Not in a transaction."""
+    """Take the jobs that a switch covers out of the ready index, at most `chunks` chunks. Not in a transaction."""
     parameters = {
         "scope": switch.scope,
         "key": switch.key,
@@ -302,7 +302,7 @@ def _service_of(kind: str) -> str | None:
 
 
 def release_uncovered(*, chunks: float = math.inf) -> int:
-    """Put back held jobs that no switch covers any more, so many chunks at most. Not in a transaction."""
+    """Put back held jobs that no switch covers any more, at most `chunks` chunks. Not in a transaction."""
     total, done, after = 0, 0, NO_ID
     while True:
         with transaction.atomic(durable=True):

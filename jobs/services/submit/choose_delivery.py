@@ -57,7 +57,7 @@ class WayRules:
     The rules for the delivery of a project's jobs, as of one moment.
 
     Attributes:
-        policies: By kind, the default delivery, and the deadline in seconds of jobs that name none.
+        policies: By kind, the default delivery, and the default deadline in seconds.
         paces: By service, the 95th percentile of its batches' durations, in seconds.
         without: The credentials and models whose servers take no batches; see `without_batches`.
     """

@@ -25,7 +25,7 @@ class ChosenLane(NamedTuple):
     Attributes:
         lane: Its name; None: the job has no limit, coalescing, turns of users or credential pool.
         target, path: See jobs/lanes.py.
-        coalesce_key: None: the job leaves alone.
+        coalesce_key: The key of jobs that may leave in one call; None: the job leaves alone.
         units: The amounts by unit, as JSON text; None: the cost says all.
     """
 

@@ -176,8 +176,8 @@ def prepare_job(
     Args:
         rules: The rules of the producer's project; None: the rules for jobs that the platform itself submits.
         may_take: Whether `$from` and `$file` in the payload are placeholders. False: they are ordinary values.
-        read_files: False, for a thread that must not query the database: leave the files to another thread, which
-            prepares the job again.
+        read_files: Whether to read files that the payload names. False, for a thread that must not query the database:
+            another thread then reads the files and prepares the job again.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A job as its producer asks for it: read and checked by itself, before its handler is looked at."""
+"""A job as its producer asks for it, read and checked before its handler is looked up."""
 
 from __future__ import annotations
 

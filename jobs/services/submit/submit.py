@@ -62,8 +62,8 @@ class SubmittedJob:
     """
     Attributes:
         id: The new job's id, or an older job's: see `created`.
-        created: False if no job was made. `id` is then an older job: one with the same idempotency key and work, or one
-            with the same unique key.
+        created: False if no job was made. `id` is then the older job with the same idempotency key and work, or with
+            the same unique key.
     """
 
     id: UUID
@@ -511,7 +511,7 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
 
 
 def _of_the_same_payload(alike: list[tuple[PreparedJob, UUID]]) -> set[UUID]:
-    """Return the jobs whose payload equals that of the stored job beside them; read only as many payloads as fit."""
+    """Return the jobs whose payload equals their stored job's; read at once only as many payloads as memory holds."""
     stored = Job.objects.filter(pk__in={pk for _, pk in alike}).order_by("pk")
     same: set[UUID] = set()
     for some in in_chunks(stored.values_list("pk", WrittenBytes("payload")), lambda row: row[1]):

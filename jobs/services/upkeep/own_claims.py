@@ -1,8 +1,9 @@
 """
 Compares an executor's memory of its claims with a database that it has just connected to.
 
-The database is right about what was committed, the executor about what it has begun. In a database that was put
-back to an earlier moment, calls that ended long ago seem to be under way. Calls that are under way may seem to wait.
+The database shows which claims were committed. Only the executor remembers which calls it has begun. In a database that
+was put back to an earlier moment, calls that ended long ago seem to be under way. Calls that are under way may
+seem to wait.
 """
 
 from __future__ import annotations
