@@ -95,7 +95,7 @@ HOUSE_KEEPING = {
 
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= {{now}} LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # the longest wait of one poll, which ends at once when a task comes
-READ_AGAIN_SECONDS = 0.005  # after another worker has taken the task first
+READ_AGAIN_SECONDS = 0.005  # the pause after another worker has taken the task
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 RESULT_SWEEP_SECONDS = 10.0
@@ -146,7 +146,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
         return None
 
     def _take_ready(self) -> list[tuple[int, str]]:
-        if connection.errors_occurred:  # only then: beginning a session costs more than all its queries
+        if connection.errors_occurred:  # only after an error: beginning a session costs more than all its queries
             close_old_connections()
         if not self._is_prepared:
             ensure_own_secret_key()  # with another key, tasks could not be read and would be thrown away
@@ -230,7 +230,7 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
 
     def sig_handler(self, signum: int, frame: FrameType | None) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, _do_nothing)  # a second signal during the first's handler would wait for ever
+            signal.signal(name, _do_nothing)  # otherwise a second signal during the first's handler would wait for ever
         super().sig_handler(signum, frame)
 
 

@@ -136,7 +136,7 @@ class InlinePump(ExecutorPump):
         """Close the loop, deregister the executor, and free its duties."""
         self._close_loop()
         self._sign_off()
-        DutyLease.objects.filter(holder=self.id).delete()  # no term ends while the test's transaction lasts
+        DutyLease.objects.filter(holder=self.id).delete()  # no term ends by itself while the test's transaction lasts
         os.close(self._ears)
         os.close(self._mouth)
 

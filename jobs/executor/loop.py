@@ -93,7 +93,7 @@ class _Run:
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
     notes: CallNotes = field(default_factory=CallNotes)  # the runs of a group share one object
-    leads: bool = True  # its outcome has the calls; in a group, only the first run's has them
+    leads: bool = True  # its outcome lists the calls; in a group, only the first run's does
     timed_out: bool = False
     deadline: float = field(default=float("inf"))
     stored: Succeeded | None = None  # set once its handler's own transaction has completed the job
@@ -590,7 +590,7 @@ class HandlerLoop:
             self.wake()
 
     def _note(self, run: _Run, percent: int, message: str) -> None:
-        if not run.ending:  # otherwise it would overwrite the progress of the job's next run
+        if not run.ending:  # otherwise the note would overwrite the progress of the job's next run
             self._progress[run.job.id] = Progress(run.job, percent, clean(message))
 
     def _elapsed_ms(self, run: _Run) -> float:

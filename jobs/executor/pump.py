@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
 SLEEP_AFTER_SECONDS = 5.0  # after so long without work, an executor that listens for notifications polls seldom
-SELDOM_SECONDS = 5.0  # between these polls, for work without a notification
+SELDOM_SECONDS = 5.0  # between such seldom polls, which find work without a notification
 COMPANY_SECONDS = 0.02  # outcomes wait at most this long for others, to be written together
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
@@ -297,7 +297,7 @@ class ExecutorPump:
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
         self._compare_claims()
-        if not self._trouble.lasts:  # otherwise this is logged once a whole cycle went well
+        if not self._trouble.lasts:  # after trouble, _go_on logs it once a whole cycle went well
             logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
         self._hint = True
@@ -475,7 +475,7 @@ class ExecutorPump:
             # Writing outcomes locks some periods of budgets, and claiming locks other periods. If two executors did
             # both in one commit, they could deadlock.
             apart = claims and any(map(_is_paid_for, outcomes))
-            self._hint &= not claims  # before the claim, which may miss work announced from here on
+            self._hint &= not claims  # cleared before the claim, which may miss work announced from here on
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
             self._hint |= claims
@@ -724,7 +724,7 @@ class ExecutorPump:
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
         connection.close()
         if self.loop.has_lost_threads or self._is_orphan():
-            os._exit(0)  # a normal exit would wait for ever, for these threads or for the next task of the cluster
+            os._exit(0)  # a normal exit would wait for ever, for lost threads or for the next task of the cluster
 
     def _close_loop(self) -> None:
         self._duties.stop()

@@ -237,10 +237,10 @@ class Job(models.Model):
             ("pause_work", "Can pause and resume batches, projects, services and kinds"),
             ("run_again", "Can do the work of ended jobs once more"),
         ]
-        # Partial wherever a state allows: an index entry that a running or finished job does not need
+        # Indexes are partial wherever a state allows: an entry that a running or finished job does not need
         # would be written again at each of its transitions.
         indexes: ClassVar = [
-            # For counts of scheduled jobs, and the last of them. Empty, and free, where no job is scheduled.
+            # For counting scheduled jobs and finding the last. Empty, and so free, where no job is scheduled.
             models.Index(
                 fields=["batch", "scheduled_at"],
                 name="jobs_job_sched_batch_idx",
@@ -263,7 +263,7 @@ class Job(models.Model):
                 name="jobs_job_in_lane_idx",
                 condition=IN_LANE,
             ),
-            # For claims of a pool's clusters, and for jobs that no pool names. Empty, and free, where there are no
+            # For claims by a pool's executors, and for jobs that no pool names. Empty, and so free, where there are no
             # pools.
             models.Index(
                 fields=["pool", "project", "priority", "eligible_since", "id"],
@@ -304,7 +304,7 @@ class Job(models.Model):
                 name="jobs_job_parked_idx",
                 condition=models.Q(status="rate_limited", held=False),
             ),
-            # Empty, and free, where no job has a fallback.
+            # Empty, and so free, where no job has a fallback.
             models.Index(
                 fields=["fallback_at"],
                 name="jobs_job_fallback_idx",

@@ -77,7 +77,7 @@ class LaneGate:
         self._listed: list[tuple[str, str]] = []
         self._after = ""
         self._look_at = self._list_at = self._round_at = NOW
-        self._list_again_at = self._round_again_at = NOW  # the earliest times, whatever hints come
+        self._list_again_at = self._round_again_at = NOW  # earliest next list and round, whatever hints come
 
     @property
     def waiting(self) -> list[LaneHeadroom]:

@@ -4,7 +4,7 @@ standby that took over without the newest commits.
 
 Such a database shows jobs as waiting that have already run. Only the executors that claimed these jobs remember them.
 An executor that has connected again therefore looks for its claims before it claims anything. If a claim is missing,
-the executor begins a new epoch with everything paused. A standby that has every commit lacks no claim, and work goes on.
+the executor begins a new epoch and pauses everything. A standby that has every commit lacks no claim, and work goes on.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from queueops.core.sql import hot_cursor
 from queueops.tenancy.scope import for_everyone
 
 MARK_SECONDS = 0.1  # a mark uses up a transaction id, so not every read makes a mark
-MAX_MARKS = 600  # kept while an old transaction lasts; no marks are made beyond that
+MAX_MARKS = 600  # kept while an old transaction lasts; no marks are made beyond this number
 
 LAST_ID = b"""
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END, epoch.value, epoch.began_at, pg_is_in_recovery()

@@ -22,7 +22,7 @@ MAX_LANES_COUNTED = 500
 MAX_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
 MAX_COSTS_SAMPLED = 2000  # jobs whose costs are looked at
 FEWEST = 10  # jobs that are read of each lane in any case
-DEEPEST = 2_000_000_000  # jobs of a window; more never wait, and more would not fit an integer
+DEEPEST = 2_000_000_000  # cap on a window's jobs: more never wait, and a larger number would not fit an integer
 MAX_LANES_NAMED = 10
 
 

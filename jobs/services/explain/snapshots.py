@@ -26,7 +26,7 @@ Counts = dict[str, int]
 NO_JOBS: Counts = {state.value: 0 for state in JobState}
 SUMS = [Sum(state.value) for state in JobState]
 RECHECK_RUNNING_SECONDS = 1.0
-MAX_WAIT_SECONDS = 60  # for an end; proxies give a request up after about as long
+MAX_WAIT_SECONDS = 60  # the longest wait for an end; proxies give up a request after about as long
 FORECAST_HOLDS = timedelta(minutes=5)  # an older forecast was not renewed: no executor lives
 
 

@@ -142,7 +142,7 @@ def explain_waiting(job: Job) -> Waiting | None:
     """
     if job.status not in WAITING:
         return None
-    # This is the clock of the counters; this process's clock may differ from it.
+    # Use the database's clock, as the counters do: this process's clock may differ.
     now = datetime.fromtimestamp(database_now(), UTC)
     rules = aging_rules()
     limits = read_limits(job, now=now)
@@ -401,7 +401,7 @@ def _words(limit: LimitForecast) -> str:
         return f"{limit.rule.name} will never admit it: {limit.why}"
     unit = "calls in flight" if limit.rule.unit == "in_flight" else limit.rule.unit
     needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
-    free = math.floor(limit.available)  # rounded up, the limit would seem to have room
+    free = math.floor(limit.available)  # if it were rounded up, the limit would seem to have room
     return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{_slowed(limit)}{needs}"
 
 

@@ -41,7 +41,7 @@ NO_ID = UUID(int=0)
 MAX_PAUSE_KEY_LENGTH = 100
 # Wait until every process has read its limits again: a process without the ramp would claim at full speed.
 RAMP_KNOWN_SECONDS = 2 * LIMITS_KEPT_SECONDS
-SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
+SILENT_EXECUTOR_SECONDS = 30  # after so long without a heartbeat, an executor's slots don't count
 
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
@@ -170,7 +170,7 @@ def _resume(scope: str, key: str, *, actor: str, reason: str, canary: Canary | N
             Batch.objects.filter(pk=key).update(paused=False)
             Batch.objects.filter(pk=key, guard_state=GuardState.STOPPED).update(guard_state=GuardState.WENT_ON)
         if wanted is Scope.GLOBAL:
-            ramps.drop_ramp()  # a ramp that was being prepared
+            ramps.drop_ramp()  # in case a ramp was being prepared
         trail.record(
             actor=actor,
             action="resume",

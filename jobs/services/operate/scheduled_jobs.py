@@ -16,7 +16,7 @@ from jobs.states import JobState
 from queueops.core.clock import TransactionNow as Now
 from queueops.core.sql import run_sql
 
-# A single batch never has more. Several batches or projects share this number, but each has at least the minimum.
+# A single batch never has more jobs. Several batches or projects share this number, but each has at least the minimum.
 MAX_SCHEDULED_COUNTED = 100_000
 MIN_SCHEDULED_COUNTED = 10_000
 

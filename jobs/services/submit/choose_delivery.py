@@ -75,7 +75,7 @@ class WayRules:
         for row in BatchPolicy.objects.order_by("kind"):
             if row.project_id == project_id or (row.project_id is None and row.kind not in policies):
                 hours = row.complete_within_hours
-                # Cap it: a value that was saved before there was a bound would fail every submit.
+                # Cap the hours: a value that was saved before there was a bound would fail every submit.
                 policies[row.kind] = (row.via, None if hours is None else min(hours, MAX_DEADLINE_HOURS) * 3600.0)
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}

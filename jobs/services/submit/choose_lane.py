@@ -122,5 +122,5 @@ def _units(job: PreparedJob, alike: Alike) -> str | None:
         likely = round(learned)
         units = {**units, OUTPUT_TOKENS: min(most, likely) if job.details.is_bound else likely}
         if (told := job.details.told_output) and told > units[OUTPUT_TOKENS]:
-            units[TOLD_OUTPUT] = told  # for limits that count all that the call may bring
+            units[TOLD_OUTPUT] = told  # for limits that count the most output that the call may produce
     return json.dumps(dict(units))

@@ -32,7 +32,7 @@ Health = Literal["alive", "draining", "silent"]
 Change = Literal["ends", "clears", "asks"]
 
 MAX_NAMED_IN_A_SENTENCE = 3
-MAX_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
+MAX_LETTERS_COUNTED = 10_000  # dead letters; if there are more, texts say "more than"
 MAX_LETTERS_READ = 200
 LATELY = timedelta(hours=1)  # older failures are not counted for the commonest cause, however many are open
 TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # have their own findings

@@ -46,7 +46,7 @@ ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
 MAX_PERIOD = timedelta(days=32)  # of a budget, except for periods that never end
-CLOCKS_DIFFER = timedelta(days=1)  # at most, between the clocks that make job ids and the database's
+CLOCKS_DIFFER = timedelta(days=1)  # the most by which the clocks behind job ids differ from the database's
 
 Forget = Callable[[datetime, int], int]
 Oldest = Callable[[datetime], datetime | None]

@@ -16,7 +16,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.web.asking import ensure_wanted
 
 JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, few enough to stay in memory
-CHUNK_BYTES = 8_000_000  # payloads of one INSERT, for the same reasons; PostgreSQL takes no parameter of 1 GB
+CHUNK_BYTES = 8_000_000  # payloads of one INSERT, so that they fit in memory; PostgreSQL takes no parameter of 1 GB
 MAX_LISTED_ERRORS = 1000
 
 # A job as JSON text or parsed, or the error of a line that its reader could not turn into a job.
