@@ -378,8 +378,8 @@ def begin_version() -> bool:
     """
     Add the schedules of this version's duties, and the rights on its new tables.
 
-    Workers of the version before may fail at these. Processes of this version therefore add them as they start;
-    `migrate` does so only if no executor lives.
+    Workers of the previous version may fail at these schedules and tables. Processes of this version therefore add them
+    as they start; `migrate` adds them only if no executor lives.
 
     Returns:
         Whether all is added now; the tables may not exist yet.

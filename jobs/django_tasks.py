@@ -169,7 +169,7 @@ class QueueOpsBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """
-        Store the task as a job, in the caller's transaction if there is one: the job exists only if that commits.
+        Store the task as a job. In a transaction of the caller, the job exists only if that transaction commits.
 
         Raises:
             InvalidTaskError: This backend cannot run the task as it is declared.

@@ -1,4 +1,4 @@
-"""Generated pages about jobs: their states, the handlers, and who may do what."""
+"""Generated pages about jobs: their states, their events and the handlers."""
 
 from __future__ import annotations
 

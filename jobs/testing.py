@@ -285,7 +285,7 @@ def _wait_until_empty(seconds: float) -> None:
 
 
 def _about_to_be_let_go() -> Q:
-    """Jobs that their batch's guard holds although all first jobs of the batch have ended: it will release them."""
+    """Jobs that their batch's guard still holds, but will release, because the batch's first jobs have ended."""
     first = Job.objects.unfinished().filter(batch=OuterRef("batch"), pk__lte=OuterRef("batch__trial_until"))
     tried = Q(held=True, batch__paused=False, pk__gt=F("batch__trial_until"))
     return tried & ~Q(batch__guard_state=GuardState.STOPPED) & Q(~Exists(first))

@@ -367,7 +367,7 @@ class HandlerLoop:
         return replace(broken, service="", cost=outcome.cost, usage=outcome.usage, stated=outcome.stated)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Return the jobs of a group that the call is made for. End the others, without the call's money."""
+        """Return the jobs of a group that the call is made for. End the others, without the call's cost bound."""
         ready, broken = [], []
         for run in runs:
             if run.ending:

@@ -53,7 +53,7 @@ def claim_jobs(
     both are durable, so the jobs that ran when a process died are known exactly. The limits charge in the same commit.
 
     Args:
-        gate: The executor's view of the lanes; without one, one is made for this claim.
+        gate: The executor's view of the lanes; None: a view is made for this claim.
         heads: The queues in which the executor found jobs before; None: no queue yet.
         kinds: The kinds that the executor carries out; None: all.
         pool: The pool that the executor and its gate serve; empty: all jobs.

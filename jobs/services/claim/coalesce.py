@@ -22,7 +22,7 @@ def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[Claim
 
     Args:
         admitted: One job for each call; the limits have charged the calls.
-        affordable: All jobs that this transaction has locked and budgets can pay for; as companions they go first.
+        affordable: All jobs that this transaction has locked and budgets can pay for; companions come from these first.
     """
     leaders = {job.coalesce_key: job for job in admitted if job.coalesce_key}
     if not leaders:

@@ -19,7 +19,7 @@ JITTER = 0.2
 
 
 class Met(NamedTuple):
-    """A limit that counts a call, and its state then; amounts in its unit: `requests`, `tokens` or `in_flight`."""
+    """A limit that counts a call, and its state when asked, in its unit: `requests`, `tokens` or `in_flight`."""
 
     limit: str
     key: str

@@ -65,7 +65,7 @@ def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
 
 def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> QuerySet[Any]:
     """
-    Add `verdict`. `states.verdict_of_ended` gives the same for ended batches; a test compares the two.
+    Add the column `verdict`. `states.verdict_of_ended` gives the same for ended batches; a test compares the two.
 
     Args:
         stopping: The switches of projects and of everything. The caller reads them, as not every reader may see them.

@@ -173,7 +173,7 @@ def explain_stop(job: Job) -> str | None:
     """
     Say what stops a waiting job, in words; None if it only waits for its turn, its limits or its time.
 
-    The text is that of `explain_waiting`, with a few reads and without a forecast: for lists.
+    The text is that of `explain_waiting`. It takes few reads and no forecast, so it suits lists.
     """
     stopped, paused = _stopped(job)
     return next((reason.text for reason in (*stopped, *paused)), None)

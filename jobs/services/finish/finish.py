@@ -111,7 +111,8 @@ def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statem
     Return what these outcomes' calls must settle with the limits, once for each call, even if a write was refused.
 
     Args:
-        statements: By job, the quotas that its provider stated. Such a job is included even if it holds nothing.
+        statements: By job, the quotas that its provider stated. A job with a statement is included even if it holds
+            nothing.
     """
     told = statements or {}
     return [

@@ -49,8 +49,8 @@ class Succeeded:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """
-    `retry`: the handler's retry policy. `repeatable`: doing the job twice does no harm. `wait_seconds`: before the next
-    try after a provider's refusal because of a quota. `cost`: the call's real cost; None: as estimated. `usage`: the
+    `retry`: the handler's retry policy. `repeatable`: doing the job twice does no harm. `wait_seconds`: the
+    delay after a provider's refusal because of a quota. `cost`: the call's real cost; None: as estimated. `usage`: the
     real amounts by unit, if known. `stated`: quotas that the provider stated. `via`: as in a success.
     """
 

@@ -71,7 +71,7 @@ def begin(
     canary: Canary | None = None,
 ) -> BulkOperation:
     """
-    Store an operation in the caller's transaction and hand it out once that is committed.
+    Store an operation in the caller's transaction and hand it out once that transaction is committed.
 
     Args:
         rows_per_minute: A higher rate than MAX_ROWS_PER_MINUTE is lowered to it; None: MAX_ROWS_PER_MINUTE.

@@ -98,7 +98,7 @@ def requeue_dead_letters(
     The new job has the old one's effect key, so that a handler that sends the key or is idempotent doubles no effect.
     It names the old job as its origin and belongs to the same batch. It begins afresh: no retries or crashes counted,
     no expiry, no idempotency key. It keeps the deadline. If the old job went by a provider's batch and the deadline
-    leaves time, so does the new one; otherwise it goes live, and its timeline says why.
+    leaves time, the new job does so, too. Otherwise it goes live, and its timeline says why.
 
     The old job stays failed, but the counts of its batch and project drop it from `failed` in the same transaction: a
     requeued item counts once, as its latest job. A batch that had ended is open again.
@@ -108,7 +108,7 @@ def requeue_dead_letters(
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
         payload, priority, note: See RequeueOptions.
-        spread_seconds: The i-th of n starts i * spread_seconds / n after its requeue.
+        spread_seconds: The i-th of n new jobs starts i * spread_seconds / n after its requeue.
 
     Raises:
         TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge, CredentialNotAllowed: Nothing was requeued.

@@ -81,7 +81,7 @@ def declare_put_back(*, since: datetime, actor: str) -> bool:
         since: When the epoch of the missing rows began.
 
     Returns:
-        Whether this call did it; False: somebody has already begun a later epoch.
+        Whether this call began the epoch; False: somebody has already begun a later epoch.
     """
     epoch = _begin(since=since, actor=actor, reason=PUT_BACK_REASON)
     return epoch is not None

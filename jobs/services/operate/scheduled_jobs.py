@@ -23,7 +23,7 @@ MIN_SCHEDULED_COUNTED = 10_000
 
 class Scheduled(NamedTuple):
     """
-    How many jobs wait for their time, counted up to a most.
+    How many jobs wait for their time, counted up to a bound.
 
     Attributes:
         first, last: When the first and the last of these jobs may begin; None: there is none.

@@ -62,7 +62,7 @@ class TooManyJobs(QueueOpsError):
 def refuse_too_many(given: int) -> None:
     """
     Args:
-        given: Jobs of a batch, or of its beginning: a count may stop at the first job too many.
+        given: How many jobs the batch has, as far as they were counted: a count may stop at the first job too many.
 
     Raises:
         TooManyJobs
