@@ -85,7 +85,7 @@ def _age_in_rule(rule: TierGrowth, score: int) -> float | None:
 
 
 def _unpromoted(rules: Mapping[Priority, TierGrowth]) -> dict[Priority, TierGrowth]:
-    """Promotion happens once: two rules that promote to each other would never end."""
+    """Return the rules without promotion: otherwise two rules that promote to each other would recurse for ever."""
     return {
         tier: TierGrowth(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step)
         for tier, rule in rules.items()

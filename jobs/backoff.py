@@ -37,7 +37,7 @@ TEMPLATES: dict[str, Policy] = {
 
 
 def ceiling(policy: Policy, retries_done: int) -> float:
-    """The longest delay before retry number `retries_done + 1`: min(max_delay, initial * multiplier**n)."""
+    """The longest delay before retry number `retries_done + 1`: min(max_delay, initial * multiplier**retries_done)."""
     try:
         return min(policy.max_delay, policy.initial * policy.multiplier**retries_done)
     except OverflowError:

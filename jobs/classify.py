@@ -118,7 +118,7 @@ DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discar
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, as stored. `traceback`: of a bug in the handler or the task; otherwise empty."""
+    """One failed attempt, as stored. `traceback` is empty unless the handler or the task has a bug."""
 
     code: str
     error_class: str
@@ -133,7 +133,8 @@ class Failure:
 
     @property
     def remedy(self) -> str:
-        if self.code == OUTCOME_UNKNOWN:  # before its status, whose remedy may be to requeue: that could double it
+        # Check this code before the status, whose remedy may be a requeue: that could repeat the call's effect.
+        if self.code == OUTCOME_UNKNOWN:
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
         if self.code == CONTEXT_TOO_LONG or self.code in OF_RECEIVERS:
             return REMEDIES_BY_CODE[self.code]
@@ -182,8 +183,8 @@ def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failur
     """
     Add the quota that a refusal concerns, if the handler did not name the quota.
 
-    A 429 that says that the account's credit is used up concerns no quota and stays an ordinary failure. A failure also
-    stays one if its handler has said whether to repeat it.
+    A 429 that says that the account's credit is used up concerns no quota and stays an ordinary failure. A failure
+    whose handler has said whether to repeat the call also stays an ordinary failure.
 
     Args:
         refusal: The last answer to the handler's calls that may concern a quota; None: there is none, for example
@@ -230,7 +231,7 @@ def is_outage(failure: Failure) -> bool:
 
 def fingerprint(kind: str, failure: Failure) -> str:
     """
-    Return a digest, equal for failures with one cause: kind, class of error, and the message without varying parts.
+    Return a digest of a failure's kind, code, class and message, which is equal for failures with one cause.
 
     Numbers, hexadecimal ids and quoted text are taken out of the message.
     """

@@ -64,7 +64,7 @@ from ratelimits.services.usage import release
 logger = logging.getLogger(__name__)
 
 
-# The functions that a schedule or an operator's task may run. A Schedule row takes any dotted path and arguments.
+# The only functions that a schedule or an operator's task may run: a Schedule row accepts any dotted path.
 ALLOWED_TASKS = frozenset(
     {
         "jobs.cluster.run_operation",
@@ -95,7 +95,7 @@ HOUSE_KEEPING = {
 
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= {{now}} LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # the longest wait of one poll, which ends at once when a task comes
-READ_AGAIN_SECONDS = 0.005  # after another worker has taken the task first
+READ_AGAIN_SECONDS = 0.005  # the pause after another worker has taken the task
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 RESULT_SWEEP_SECONDS = 10.0
@@ -146,7 +146,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
         return None
 
     def _take_ready(self) -> list[tuple[int, str]]:
-        if connection.errors_occurred:  # only then: beginning a session costs more than all its queries
+        if connection.errors_occurred:  # only after an error: beginning a session costs more than all its queries
             close_old_connections()
         if not self._is_prepared:
             ensure_own_secret_key()  # with another key, tasks could not be read and would be thrown away
@@ -179,7 +179,7 @@ class LaterBroker(SkipLockedBroker):
 
 
 class DatabaseClock:
-    """The scheduler's clock: the database's. By its own clock, a host that is ahead would put off every schedule."""
+    """The database's clock, for the scheduler: a host whose own clock is ahead would put off every schedule."""
 
     @staticmethod
     def now() -> datetime:
@@ -191,7 +191,7 @@ class KillSafeQueue(Queue):  # django_q has no types
     A queue whose reader holds the lock only while it reads, not while it waits.
 
     multiprocessing's own queue waits in `get()` with the lock held. If a worker is killed there, the lock is never
-    released: no other worker ever gets a task again, or the STOP that ends the worker.
+    released. No other worker would get a task again, or the STOP message that ends a worker.
     """
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - its base class's
@@ -210,7 +210,7 @@ class KillSafeQueue(Queue):  # django_q has no types
 
 
 class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
-    """A cluster that refuses to start with another installation's secret key, or where LISTEN would harm others."""
+    """A cluster that refuses to start with another installation's secret key, or with LISTEN in shared sessions."""
 
     def start(self) -> int:
         try:
@@ -230,7 +230,7 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
 
     def sig_handler(self, signum: int, frame: FrameType | None) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, _do_nothing)  # a second signal during the first's handler would wait for ever
+            signal.signal(name, _do_nothing)  # otherwise a second signal during the first's handler would wait for ever
         super().sig_handler(signum, frame)
 
 
@@ -264,13 +264,13 @@ def monitor(*arguments: Any) -> None:
 
 
 def worker(*arguments: Any) -> None:
-    """django-q2's worker, made to drain and end when its sentinel dies: nobody would guard it or tell it to stop."""
+    """django-q2's worker, made to drain and end when its sentinel dies: otherwise nobody would guard or stop it."""
     signal.signal(signal.SIGHUP, _end)
     end_with_parent(_parent(), signal.SIGHUP)
     try:
         _worker(*arguments)
     finally:
-        # Stop here and not at exit: from 3.14 on, Python waits there for the handlers' threads first.
+        # Stop here: at exit, Python 3.14 and later would first wait for the handlers' threads.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a SIGHUP now would cut off the drain
         for executor in _hosted:
             executor.stop()
@@ -293,7 +293,7 @@ def _parent() -> int:
 class Command(qcluster.Command):  # django_q has no types
     """django-q2's qcluster command, with an option to serve one pool."""
 
-    requires_system_checks = ()  # they would import URLs and screens for a second; the web process runs them
+    requires_system_checks = ()  # importing URLs and screens for them takes a second; the web process runs them
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -378,8 +378,8 @@ def begin_version() -> bool:
     """
     Add the schedules of this version's duties, and the rights on its new tables.
 
-    Workers of the version before may fail at these. Processes of this version therefore add them as they start;
-    `migrate` does so only if no executor lives.
+    Workers of the previous version may fail at these schedules and tables. Processes of this version therefore add them
+    as they start; `migrate` adds them only if no executor lives.
 
     Returns:
         Whether all is added now; the tables may not exist yet.
@@ -452,7 +452,7 @@ def apply_retention(holder: str = "") -> dict[str, int]:
     Each task is short, because stopping a worker waits for its task.
 
     Args:
-        holder: The holder of the duty, if this task continues an earlier one; it ends if another holder has the duty.
+        holder: The holder of the duty, if this task continues an earlier one. If another holder has it, the task ends.
     """
     own = UUID(holder) if holder else uuid4()
     if not executors.take_duty("retention", holder=own, term_seconds=3 * RETENTION_SECONDS):
@@ -521,7 +521,7 @@ def sweep_result_store(after: str = "", holder: str = "") -> int:
     Remove objects of the result store that no job refers to; while there are more, enqueue a task that goes on.
 
     Args:
-        after: How far the previous task came.
+        after: Where in the store the previous task stopped; empty: begin anew.
         holder: The holder of the duty, as in apply_retention.
     """
     store = result_store()

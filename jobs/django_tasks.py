@@ -52,7 +52,7 @@ STATUSES = {
 
 
 class TaskNotFinished(Exception):
-    """Is a result's error if no exception of the task ended it: the job was cancelled, crashed or expired."""
+    """The error in the result of a task that ended without an exception of its own: cancelled, crashed or expired."""
 
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def task(
     **options: Any,
 ) -> QueueOpsTask | Callable[[Callable[..., Any]], QueueOpsTask]:
     """
-    Decorate a function as `@task` of django.tasks does, which from Django 6.0 on takes no keywords of a backend.
+    Decorate a function like `@task` of django.tasks, which from Django 6.0 on takes no keywords of a backend.
 
     Args:
         function: The function, if the decorator is used without brackets.
@@ -134,8 +134,8 @@ class QueueOpsBackend(BaseTaskBackend):
     Runs tasks as jobs of one project.
 
     Options: `project`: the project of the jobs, made at the first use. `repeatable`: dotted paths of tasks that may
-    run twice, for tasks of other people's apps. `in_one_commit`: likewise, of tasks whose effect and completion are one
-    commit.
+    run twice, for tasks of other people's apps. `in_one_commit`: dotted paths of tasks whose effect and completion are
+    one commit.
     """
 
     task_class = QueueOpsTask  # type: ignore[assignment]  # declared as the generic class itself
@@ -169,7 +169,7 @@ class QueueOpsBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """
-        Store the task as a job, in the caller's transaction if there is one: the job exists only if that commits.
+        Store the task as a job. In a transaction of the caller, the job exists only if that transaction commits.
 
         Raises:
             InvalidTaskError: This backend cannot run the task as it is declared.
@@ -323,7 +323,7 @@ def backend_of(alias: str) -> QueueOpsBackend:
     Return the backend of an alias.
 
     Raises:
-        ValueError: TASKS has no backend of that name, or one of another class.
+        ValueError: TASKS has no backend of that name, or the backend is not a QueueOpsBackend.
     """
     backend = task_backends[alias] if alias in task_backends.settings else None
     if isinstance(backend, QueueOpsBackend):

@@ -62,7 +62,7 @@ class Feature:
         screens: The module that registers the admin screens; empty: the feature has none.
         tabs: The screens' places in the side bar.
         viewer, operator, administrator: The permissions that each of these roles gets, without `jobs.`.
-        duties: Work that one executor does for all each second: functions, or classes with a `do`, made once an
+        duties: Work that one executor does for all each second: functions, or classes with a `do`, made once per
             executor.
         rounds: Classes of OwnRounds, made with the executor's id and its OutcomeLog.
         due: Conditions in SQL: whether a duty has something to do. An idle executor asks all of them at once.

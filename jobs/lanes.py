@@ -10,7 +10,7 @@ The name is `service/call_type/model/quota project/quota user/project/user`, eac
 follows if the service has several targets: jobs of a target that is out must not block the others. The kind comes last,
 if a limit counts that kind by itself.
 
-A credential pool takes the part of the quota project, as `pool:<name>`; in the lane's subject, the project follows it.
+For a credential pool, the quota project is written as `pool:<name>`; in the lane's subject, the project follows it.
 The claim chooses the member that a call uses, by the lane's name and by which credential has room.
 """
 
@@ -104,7 +104,7 @@ def target_of(url: str, *, credential: str = "") -> str:
 
 
 def target_of_pool(pool: str) -> str:
-    """Return the target of a pool's calls: one for all members, which replace each other even at other addresses."""
+    """Return the target of a pool's calls: one for all, as members at different addresses replace each other."""
     return f" {pool}"[:MAX_TARGET_CHARACTERS]
 
 

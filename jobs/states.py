@@ -60,7 +60,7 @@ class Appearance:
     Attributes:
         tone: A colour of the style sheets: grey, blue, amber, green or red.
         sign: A Material symbol.
-        colour: Its colour in the dashboard's charts: the 0 to 6 of its style sheet's `--fill-`.
+        colour: Its colour in the dashboard's charts: the number from `--fill-0` to `--fill-6` in dashboard.css.
     """
 
     words: str

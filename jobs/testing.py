@@ -25,7 +25,7 @@ from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.secrets.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
-BUSY_AT_LEAST_SECONDS = 5.0  # so long after the deadline, jobs that are due are still carried out
+BUSY_AT_LEAST_SECONDS = 5.0  # how long after the deadline jobs that are due are still carried out
 _LIMITED = Q(status=JobState.RATE_LIMITED) | Q(lane__isnull=False)
 
 
@@ -190,7 +190,7 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
 
 
 def _bring_forward(seconds: float) -> float:
-    """Make the next job that waits for a time due now, and the others as much sooner; return by how many seconds."""
+    """Bring all jobs that wait for a time forward until the first is due now; return by how many seconds."""
     # now() stands still until the test's transaction ends, so by now() no job becomes due, even if its time has passed.
     Job.objects.filter(status=JobState.RATE_LIMITED, scheduled_at__lte=Now()).update(scheduled_at=TransactionNow())
     waiting = Job.objects.filter(
@@ -264,7 +264,7 @@ def _called(handler: Handler, job: RunningJob[Any]) -> Done:
 
 
 def _goes_on(job: RunningJob[Any], answer: Any) -> bool:
-    """Whether the handler runs again: then give its next run the `partial` of Continue, through JSON as if stored."""
+    """Return whether the handler runs again. If so, set the `partial` for its next run, through JSON as if stored."""
     if isinstance(answer, Continue):
         job.partial = pydantic_core.from_json(pydantic_core.to_json(answer.partial))
     return isinstance(answer, Continue)
@@ -285,7 +285,7 @@ def _wait_until_empty(seconds: float) -> None:
 
 
 def _about_to_be_let_go() -> Q:
-    """Jobs that their batch's guard holds although all first jobs of the batch have ended: it will release them."""
+    """Jobs that their batch's guard still holds, but will release, because the batch's first jobs have ended."""
     first = Job.objects.unfinished().filter(batch=OuterRef("batch"), pk__lte=OuterRef("batch__trial_until"))
     tried = Q(held=True, batch__paused=False, pk__gt=F("batch__trial_until"))
     return tried & ~Q(batch__guard_state=GuardState.STOPPED) & Q(~Exists(first))

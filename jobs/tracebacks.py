@@ -18,8 +18,8 @@ MAX_FRAMES = 40  # the innermost frames of one exception
 MAX_PART = 1_000  # characters of one frame, or of an exception's message: a long one must not push the frames out
 MAX_LINE = 300
 CUT = "[cut]\n"
-DIAGNOSTICS = frozenset({"traceback", "log"})  # of an event's data
-MIN_SECRET_LENGTH = 6  # shorter ones would mask ordinary words
+DIAGNOSTICS = frozenset({"traceback", "log"})  # keys of an event's data
+MIN_SECRET_LENGTH = 6  # masking shorter secrets would mask ordinary words
 
 _EXECUTOR = "jobs.executor.loop"
 _PATH = re.compile(r'(?<=File ")/[^"\n]+')

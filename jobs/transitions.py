@@ -17,8 +17,8 @@ class Move(NamedTuple):
     One job's move along an edge.
 
     Attributes:
-        token: The fencing token of its claim; edges that need the lease compare it with the row's.
-        delay_seconds: Until it may run, added to the database's time. None: at once.
+        token: The fencing token of its claim; edges that need the lease compare it with the token in the row.
+        delay_seconds: Seconds until the job may run, from the database's present time on. None: at once.
         error_code: With `message`, becomes the row's last error. None: the last error stays.
         message: The event's message; None: the common message of all moves.
         result: The handler's result as JSON text.
@@ -39,9 +39,10 @@ class Move(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Lease:
     """
-    The executor that claims, and the lease's seconds unless renewed. The moves' tokens become the jobs' fencing tokens.
+    The executor that claims jobs, and for how many seconds it owns a job unless it renews the lease.
 
-    `via`: how jobs are delivered that have a `via`, such as jobs submitted for a provider batch.
+    The moves' tokens become the jobs' fencing tokens. `via` replaces the `via` of jobs that have one, such as jobs
+    submitted for a provider batch.
     """
 
     executor: UUID
@@ -54,7 +55,7 @@ def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lea
     Move jobs along one edge of `states.TRANSITIONS`, with their events and counts, in the caller's transaction.
 
     Args:
-        moves: At most one a job.
+        moves: At most one for each job.
         message: The events' message for moves without a message of their own.
         lease: The lease of a claim: only for the edges `claim` and `dispatch`.
 

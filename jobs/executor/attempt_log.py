@@ -69,4 +69,4 @@ class AttemptLogHandler(logging.Handler):
             self.handleError(record)
 
 
-KEEPER = AttemptLogHandler()  # one a process: with two, each line would be kept twice
+KEEPER = AttemptLogHandler()  # one per process: with two, each line would be kept twice

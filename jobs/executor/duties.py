@@ -30,7 +30,7 @@ DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 FORGET_SECONDS = 60.0
-SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: all duties cost more than all else that an idle executor does
+SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: the duties cost more than an idle executor's other work
 
 
 class Duties:

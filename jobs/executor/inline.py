@@ -125,7 +125,8 @@ class InlinePump(ExecutorPump):
             self._gate = LaneGate(self.settings.pool)
         self._cycle()
         if is_idle:
-            self._duties.put_off_alerts(math.inf)  # once a drain: what the round ends could make it due again
+            # Do the alert duty once a drain: otherwise the jobs that each round ends could make it due again.
+            self._duties.put_off_alerts(math.inf)
         end_commit()
         is_busy = self.loop.active > 0
         self.loop.run()
@@ -135,7 +136,7 @@ class InlinePump(ExecutorPump):
         """Close the loop, deregister the executor, and free its duties."""
         self._close_loop()
         self._sign_off()
-        DutyLease.objects.filter(holder=self.id).delete()  # no term ends while the test's transaction lasts
+        DutyLease.objects.filter(holder=self.id).delete()  # no term ends by itself while the test's transaction lasts
         os.close(self._ears)
         os.close(self._mouth)
 
@@ -148,7 +149,7 @@ def end_commit() -> None:
 
 @contextmanager
 def kept_open() -> Iterator[None]:
-    """Keep handlers from closing the connection as they do in a thread: that would end the test's transaction."""
+    """Keep handlers from closing the connection as they do in a thread: closing it would end the test's transaction."""
     connection.close_if_unusable_or_obsolete = lambda: None  # type: ignore[method-assign]
     try:
         yield

@@ -92,12 +92,12 @@ class _Run:
     retry: str = "moderate"
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
-    notes: CallNotes = field(default_factory=CallNotes)  # a group's runs share one
-    leads: bool = True  # its outcome has the calls; in a group, only the first run's has them
+    notes: CallNotes = field(default_factory=CallNotes)  # the runs of a group share one object
+    leads: bool = True  # its outcome lists the calls; in a group, only the first run's does
     timed_out: bool = False
     deadline: float = field(default=float("inf"))
     stored: Succeeded | None = None  # set once its handler's own transaction has completed the job
-    log: AttemptLog = field(default_factory=AttemptLog)  # a group's lines are in the first run's
+    log: AttemptLog = field(default_factory=AttemptLog)  # in a group, only the first run's has lines
 
     @property
     def calls(self) -> list[tuple[int, int]]:
@@ -155,7 +155,7 @@ class HandlerLoop:
         Begin these jobs. Each ends in exactly one outcome, unless `cancel` drops it.
 
         Args:
-            credentials: The credentials that the jobs name, by name; an error instead of one that cannot be opened.
+            credentials: The credentials that the jobs name, by name; an error for a credential that cannot be opened.
         """
         self._loop.call_soon_threadsafe(self._begin, jobs, credentials or {})
 
@@ -367,7 +367,7 @@ class HandlerLoop:
         return replace(broken, service="", cost=outcome.cost, usage=outcome.usage, stated=outcome.stated)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Return the jobs of a group that the call is made for. End the others, without the call's money."""
+        """Return the jobs of a group that the call is made for. End the others, without the call's cost bound."""
         ready, broken = [], []
         for run in runs:
             if run.ending:
@@ -379,12 +379,12 @@ class HandlerLoop:
                 broken.append((run, self._broken(run, error)))
         for run, outcome in broken:
             if ready and outcome is not None:
-                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - the same, told less
+                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - without its bound
             self._end(run, outcome)
         return ready
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
-        if errors.keys().isdisjoint(range(len(runs))):  # no job of the call is named: it would fail again
+        if errors.keys().isdisjoint(range(len(runs))):  # no job is named: sent again, the call would fail again
             return [self._broken(run, next(iter(errors.values()))) for run in runs]
         return [
             self._broken(run, errors[place])
@@ -505,7 +505,7 @@ class HandlerLoop:
         handler, running = self._prepare(run)
         limit = self._loop.call_later(handler.timeout.total_seconds(), _time_out, run)
         try:
-            if handler.coalesce:  # it leaves alone, or was submitted before its kind coalesced
+            if handler.coalesce:  # the job leaves alone, or was submitted before its kind coalesced
                 [answer] = await handler.function([running])
                 if isinstance(answer, Exception):
                     raise answer
@@ -590,7 +590,7 @@ class HandlerLoop:
             self.wake()
 
     def _note(self, run: _Run, percent: int, message: str) -> None:
-        if not run.ending:  # otherwise it would overwrite the progress of the job's next run
+        if not run.ending:  # otherwise the note would overwrite the progress of the job's next run
             self._progress[run.job.id] = Progress(run.job, percent, clean(message))
 
     def _elapsed_ms(self, run: _Run) -> float:

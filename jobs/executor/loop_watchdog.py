@@ -31,7 +31,7 @@ _jobs: ContextVar[Sequence[ClaimedJob]] = ContextVar("jobs_of_task", default=())
 
 
 def tell_whose(jobs: Sequence[ClaimedJob]) -> None:
-    """Say which jobs the tasks belong to that this context begins from now on, and the tasks that those begin."""
+    """Set the jobs of all tasks that this context begins from now on; tasks begun by these tasks have the same jobs."""
     _jobs.set(jobs)
 
 
@@ -46,7 +46,7 @@ class _Step:
 
 class LoopWatch:
     """
-    Names the jobs whose handler holds the event loop for longer than a budget, once a run.
+    Names the jobs whose handler holds the event loop for longer than a budget, once per run of a job.
 
     A handler gives the loop back whenever it waits in an await; until then no other job of the process goes on.
 
@@ -56,7 +56,7 @@ class LoopWatch:
     Args:
         budget_seconds: How long one step may take.
         wake: Called when there is something to collect.
-        pulse: Gets the job of each step, for the processes that find this one dead.
+        pulse: Gets the job of each step, so that other processes can name the job if this process dies.
     """
 
     def __init__(self, *, budget_seconds: float, wake: Callable[[], None], pulse: OwnPulse | None = None) -> None:
@@ -150,13 +150,13 @@ class LoopWatch:
                 key = job.id, job.token
                 if is_first and key not in self._holders:
                     self._held.append(Held(job, seconds))
-                if is_first or key in self._holders:  # not a run that has ended in this step
+                if is_first or key in self._holders:  # otherwise the run has ended in this step
                     self._holders[key] = max(seconds, self._holders.get(key, 0.0))
         if is_first:
             self._wake()
 
     def _where(self) -> str:
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way to see another thread's
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - only this shows other threads' frames
         frames = traceback.extract_stack(frame)[-FRAMES:] if frame else []
         return " < ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(frames))
 

@@ -174,7 +174,7 @@ def _line(event: str, job: ClaimedJob, **facts: object) -> str:
 
 def _ending(outcome: Outcome) -> str:
     """
-    Return the line for an outcome, as one of five words.
+    Return the line for an outcome, in which one of five words says how the call ended.
 
     `completed`; `failed`: no further attempt would help; `retry`: it failed and another attempt may follow; `part`: a
     part is done; `not_done`: the job is given back.

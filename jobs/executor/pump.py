@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
 SLEEP_AFTER_SECONDS = 5.0  # after so long without work, an executor that listens for notifications polls seldom
-SELDOM_SECONDS = 5.0  # between these polls, for work without a notification
+SELDOM_SECONDS = 5.0  # between such seldom polls, which find work without a notification
 COMPANY_SECONDS = 0.02  # outcomes wait at most this long for others, to be written together
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
@@ -223,7 +223,7 @@ class ExecutorPump:
         return self._connected and time.monotonic() >= self._duties.rests_until
 
     def _run(self) -> None:
-        tell_of("executor", lambda: {"executor": self.id})  # handlers' tasks are begun from here, so their logs have it
+        tell_of("executor", lambda: {"executor": self.id})  # inherited by handlers' tasks: their logs name the executor
         # Behind a pooler, settings are local to each transaction: a shared session would carry them to other clients.
         with local_settings(None if self.settings.listen else PLANNING), between_rows(self._keep_leases):
             self._work()
@@ -297,15 +297,15 @@ class ExecutorPump:
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
         self._compare_claims()
-        if not self._trouble.lasts:  # otherwise this is logged once a whole cycle went well
+        if not self._trouble.lasts:  # after trouble, _go_on logs it once a whole cycle went well
             logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
         self._hint = True
-        self._next["renew"] = 0.0  # otherwise a database that was put back would keep an old heartbeat in its row
+        self._next["renew"] = 0.0  # otherwise a database that was put back would keep this executor's old heartbeat
         self._meet()
 
     def _compare_claims(self) -> None:
-        """Compare claims with a database that was away or replaced; its executors' heartbeats may be out of date."""
+        """Compare claims with a database that was away or replaced. Put off the sweep, as heartbeats may be old."""
         self._duties.put_off_sweep(time.monotonic() + self.settings.lease_seconds)
         compared = compare_claims(self.id, list(self._owned.values()), begun_up_to=self._begun_up_to)
         if any(compared):
@@ -357,7 +357,8 @@ class ExecutorPump:
                 self._meet()
         self._kinds.tend()
         self._keep_leases()
-        if held := self.loop.watch.collect():  # before these jobs' outcomes: otherwise they would not run alone
+        # Before these jobs' outcomes are written: otherwise the jobs could run again, and not alone.
+        if held := self.loop.watch.collect():
             blocked_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
@@ -435,8 +436,8 @@ class ExecutorPump:
         """
         Begin the job that was just submitted, if it is the only ready job and so competes with no other job.
 
-        Where slots are scarce or reading the ready jobs is slow, the job takes its turn with all others. It also does
-        where an outcome waits, which may be a refusal: the counters must cool down before another call is sent.
+        Where slots are scarce or reading the ready jobs is slow, the job takes its turn with all others. Where an
+        outcome waits, it does so too: the outcome may be a refusal, after which counters cool down before a call.
         """
         told, self._told = self._told, False
         is_at_rest = self._has_spare and self._free_slots() > 0 and self.loop.waiting_seconds is None
@@ -471,10 +472,10 @@ class ExecutorPump:
         try:
             outcomes = self._cool_down(outcomes) if refused else outcomes
             self._note_caps(outcomes)
-            # Writing outcomes locks periods of budgets, and claiming locks others: done in one commit by each of two
-            # executors, this could deadlock.
+            # Writing outcomes locks some periods of budgets, and claiming locks other periods. If two executors did
+            # both in one commit, they could deadlock.
             apart = claims and any(map(_is_paid_for, outcomes))
-            self._hint &= not claims  # before the claim, which may miss work announced from here on
+            self._hint &= not claims  # cleared before the claim, which may miss work announced from here on
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
             self._hint |= claims
@@ -484,7 +485,7 @@ class ExecutorPump:
         if apart:
             _, claimed, credentials = self._write([], [], wanted=free)
         if claims:
-            # If one job came where there was room for more, no more are waiting, and a second claim would only delay
+            # A claim that found one job, with room for more, took the last ready job. A second claim would only delay
             # the job's handler.
             self._hint |= len(claimed) >= min(free, 2) or self._gate.has_refused or self._kinds.must_look
             self._has_spare = len(claimed) < free
@@ -544,7 +545,7 @@ class ExecutorPump:
         return min(self._slots, self._width.slots) - self._calls if self._takes_more() else 0
 
     def _takes_more(self) -> bool:
-        """Whether a claimed job would begin: while a handler holds the loop none does, and others should claim it."""
+        """Whether a claimed job would begin. While a handler holds the loop, other executors should claim the job."""
         return not (self._stopping.is_set() or self.loop.watch.is_held)
 
     def _disown(self, job_id: UUID) -> ClaimedJob:
@@ -723,7 +724,7 @@ class ExecutorPump:
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
         connection.close()
         if self.loop.has_lost_threads or self._is_orphan():
-            os._exit(0)  # a normal exit would wait for ever, for these threads or for the next task of the cluster
+            os._exit(0)  # a normal exit would wait for ever, for lost threads or for the next task of the cluster
 
     def _close_loop(self) -> None:
         self._duties.stop()

@@ -3,7 +3,7 @@ Makes the spans of jobs that were submitted within a sampled trace: wait, claim,
 
 The pump and the loop only note when things happened; a thread reads from the log why a job waited, and makes the spans.
 Only `call` is begun through OpenTelemetry, which then asks the sampler. The other spans copy its trace and are made
-complete, in an eighth of the time. This module is not imported where tracing is off.
+as finished spans, which takes an eighth of the time. This module is not imported where tracing is off.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class JobSpans:
         if not claimed:
             return
         since = submitted_since(job.id for job in claimed)
-        ids = "{" + ",".join([job.id.hex for job in claimed]) + "}"  # half the time of str(); most jobs have no trace
+        ids = "{" + ",".join([job.id.hex for job in claimed]) + "}"  # takes half the time of str()
         projects = list({job.project for job in claimed})
         if found := run_sql("jobs", "find_traces", {"ids": ids, "projects": projects, "since": since}):
             traces = dict(found)

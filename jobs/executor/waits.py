@@ -13,7 +13,7 @@ from jobs.models import JobEvent
 from jobs.states import RUNNING, EventType, JobState
 
 MAX_EVENTS_READ = 2_000  # of all jobs of one query together
-CLOCKS_APART = timedelta(hours=1)  # ids have the time of the submitter's clock, the log's days that of the database's
+CLOCKS_APART = timedelta(hours=1)  # ids go by the submitter's clock, the log's days by the database's
 VERSION_7 = 7
 
 
@@ -87,7 +87,7 @@ def _begins_to_wait(step: LogStep) -> bool:
 
 
 def _held_by(waited: Sequence[LogStep]) -> dict[str, str]:
-    """Return the last reason: a limit, an outage, a retry's delay, a dependency, a scheduled time; otherwise turns."""
+    """Return the last reason: a limit, an outage, a retry, a dependency, a scheduled time; or else the job's turn."""
     for step in reversed(waited):
         data = step.data or {}
         if limit := data.get("binding_limit"):

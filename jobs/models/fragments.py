@@ -37,7 +37,7 @@ def written_fragments() -> dict[str, str]:
     - `count_answers` and so on: a histogram of FlowSample. `add_flow`: on conflict, adds the new row to the kept one.
     - `due_of_features`: whether a feature has something to do for executors that have nothing else to do.
     - `delete_with_jobs`: deletes the rows of features that go with the jobs of `candidate`.
-    - `keeps_batch`: the rows of features that keep the batch of `job`'s id.
+    - `keeps_batch`: the rows of features that keep the batch whose id is `job.id`.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {

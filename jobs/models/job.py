@@ -35,7 +35,7 @@ IN_SEVERAL_CALLS = models.Q(  # jobs that take several calls, have begun and hav
     status__in=sorted(UNFINISHED), first_attempt_at__isnull=False, costs__has_key=CALLS
 )
 
-# Queued jobs with a time to begin. Jobs that wait for a provider batch have another time: when to go live instead.
+# Queued jobs with a time to begin. Jobs that wait for a provider batch are left out: their time is when to go live.
 HAS_A_TIME = models.Q(status="queued", scheduled_at__isnull=False) & ~models.Q(via="batch")
 
 ENDED = [state.value for state in JobState if state in TERMINAL]
@@ -181,7 +181,7 @@ class Job(models.Model):
     priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
     status = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED)
     held = models.BooleanField(default=False, db_default=False)
-    # Rows written before 1.1 have both in two further jsonb columns, `payload` and `result`: docs/adr/0068.
+    # Rows written before 1.1 have payload and result in two jsonb columns of these names instead: docs/adr/0068.
     payload = WrittenJSONField(null=True, db_column="payload_text", before="payload")
     result = WrittenJSONField(null=True, db_column="result_text", before="result")
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
@@ -237,10 +237,10 @@ class Job(models.Model):
             ("pause_work", "Can pause and resume batches, projects, services and kinds"),
             ("run_again", "Can do the work of ended jobs once more"),
         ]
-        # Partial wherever a state allows: an index entry that a running or finished job does not need
+        # Indexes are partial wherever a state allows: an entry that a running or finished job does not need
         # would be written again at each of its transitions.
         indexes: ClassVar = [
-            # For counts of scheduled jobs, and the last of them. Empty, and free, where no job is scheduled.
+            # For counting scheduled jobs and finding the last. Empty, and so free, where no job is scheduled.
             models.Index(
                 fields=["batch", "scheduled_at"],
                 name="jobs_job_sched_batch_idx",
@@ -263,7 +263,7 @@ class Job(models.Model):
                 name="jobs_job_in_lane_idx",
                 condition=IN_LANE,
             ),
-            # For claims of a pool's clusters, and for jobs that no pool names. Empty, and free, where there are no
+            # For claims by a pool's executors, and for jobs that no pool names. Empty, and so free, where there are no
             # pools.
             models.Index(
                 fields=["pool", "project", "priority", "eligible_since", "id"],
@@ -304,7 +304,7 @@ class Job(models.Model):
                 name="jobs_job_parked_idx",
                 condition=models.Q(status="rate_limited", held=False),
             ),
-            # Empty, and free, where no job has a fallback.
+            # Empty, and so free, where no job has a fallback.
             models.Index(
                 fields=["fallback_at"],
                 name="jobs_job_fallback_idx",
@@ -351,7 +351,7 @@ class Job(models.Model):
             models.Index(
                 fields=["batch", "status"], name="jobs_job_batch_idx", condition=models.Q(batch__isnull=False)
             ),
-            # A batch's progress counts the calls that its unfinished jobs have made. Empty where each takes one.
+            # A batch's progress counts the calls that its unfinished jobs have made. Empty where each job takes one.
             models.Index(fields=["batch"], name="jobs_job_many_calls_idx", condition=IN_SEVERAL_CALLS),
             models.Index(fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)),
             models.Index(fields=["project", "id"], name="jobs_job_project_idx"),  # the list of a small project
@@ -379,7 +379,7 @@ class Job(models.Model):
                 condition=models.Q(unique_key__isnull=False, debounce_until=None, status__in=sorted(UNFINISHED)),
             ),
             # A job that has left this index never returns to it, as its fencing token stays above 0. Otherwise, the end
-            # of its attempt could fail at this constraint, by a later job of its key.
+            # of its attempt could fail at this constraint, because a later job has its key.
             models.UniqueConstraint(
                 fields=["project", "unique_key"],
                 name="jobs_job_debounce_key",
@@ -422,7 +422,7 @@ class JobEvent(models.Model):
     """One line of the log. The table is partitioned by day; its real key is (id, created_at)."""
 
     id = models.BigIntegerField(primary_key=True)
-    xid = models.BigIntegerField(editable=False)  # xid8 in the database: the relay's horizon
+    xid = models.BigIntegerField(editable=False)  # xid8 in the database; tells which snapshots see the event
     job_id = models.UUIDField()  # no foreign key: partitions are dropped whole
     project_id = models.CharField(max_length=63)
     user_id = models.UUIDField(null=True)

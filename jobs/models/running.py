@@ -15,7 +15,7 @@ from .job import new_id
 
 
 class Executor(models.Model):
-    """A live worker process that claims jobs. Draining deletes its row; an old heartbeat means that it was killed."""
+    """A live worker process that claims jobs. Draining deletes its row; an old heartbeat means a killed process."""
 
     class Role(models.TextChoices):
         GENERAL = "general"

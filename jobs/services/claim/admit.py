@@ -117,8 +117,8 @@ def _choose_members(jobs: Sequence[ClaimedJob], subjects: Sequence[Subject]) -> 
     """
     Return the credentials that each job of a pool may use, in the caller's transaction; an empty tuple: the job waits.
 
-    A credential with which the provider refused the job is left out while another is left. Once all were refused, the
-    job may use any of them again. Where all members are out, one job tries a member that has rested.
+    A credential with which the provider refused the job is left out while the pool has another. Once all were refused,
+    the job may use any of them again. Where all members are out, one job tries a member that has rested.
     """
     asking = {job.id: subject for job, subject in zip(jobs, subjects, strict=True) if is_pooled(subject)}
     if not asking:
@@ -281,7 +281,7 @@ def reject(rejected: Sequence[tuple[UUID, str, str, str]]) -> None:
     Fail jobs that a limit can never admit, in the caller's transaction.
 
     Args:
-        rejected: Id and kind of each, the limit's name ("" where the cost itself is malformed), and its reason.
+        rejected: For each job its id, its kind, the limit's name ("" if the cost itself is malformed), and the reason.
     """
     failures = {
         job_id: (

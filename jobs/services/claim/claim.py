@@ -53,11 +53,11 @@ def claim_jobs(
     both are durable, so the jobs that ran when a process died are known exactly. The limits charge in the same commit.
 
     Args:
-        gate: The executor's view of the lanes; without one, one is made for this claim.
+        gate: The executor's view of the lanes; None: a view is made for this claim.
         heads: The queues in which the executor found jobs before; None: no queue yet.
         kinds: The kinds that the executor carries out; None: all.
         pool: The pool that the executor and its gate serve; empty: all jobs.
-        settlements: For calls that have ended; settled here, where the counters are locked anyway.
+        settlements: Of calls that have ended. They are made here, because the claim locks the counters anyway.
 
     Returns:
         The jobs claimed, perhaps more than `wanted`: a job that leaves in another job's call has its id as `group`.
@@ -144,7 +144,7 @@ def _start(
     kinds: ServedKinds | None = None,
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
-    """Start the chosen jobs that the limits admit, and those that leave with them, in the caller's transaction."""
+    """Start the chosen jobs that the limits admit, and their companions, in the caller's transaction."""
     chosen = _known(chosen, kinds)
     affordable = afford(chosen, lease_seconds=lease.seconds)
     admitted, delays = admit(

@@ -18,11 +18,11 @@ TOKEN_UNITS = frozenset({TOKENS, INPUT_TOKENS, OUTPUT_TOKENS})
 
 def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[ClaimedJob]) -> list[ClaimedJob]:
     """
-    Return the admitted jobs and their companions, each in its leader's group, whose bound is the whole call's.
+    Return the admitted jobs and their companions, each in its leader's group. The leader's bound is for the whole call.
 
     Args:
-        admitted: One for each call; the limits have charged each.
-        affordable: All jobs that this transaction has locked and budgets can pay for; as companions they go first.
+        admitted: One job for each call; the limits have charged the calls.
+        affordable: All jobs that this transaction has locked and budgets can pay for; companions come from these first.
     """
     leaders = {job.coalesce_key: job for job in admitted if job.coalesce_key}
     if not leaders:
@@ -63,8 +63,8 @@ def _fitting(
     """
     Return as many companions as one call may hold and the leader's budgets can pay for, each under the leader's claim.
 
-    If the call takes the tokens of every job in it, the token limits are asked for each. A job that they keep back
-    waits unchanged.
+    If the call takes the tokens of every job in it, the token limits are asked about each job. A job that they keep
+    back waits unchanged.
     """
     size = len(leader.payload)
     fitting = []

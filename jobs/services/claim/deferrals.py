@@ -19,7 +19,7 @@ JITTER = 0.2
 
 
 class Met(NamedTuple):
-    """A limit that counts a call, and its state then; amounts in its unit: `requests`, `tokens` or `in_flight`."""
+    """A limit that counts a call, and its state when asked, in its unit: `requests`, `tokens` or `in_flight`."""
 
     limit: str
     key: str
@@ -52,11 +52,11 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
 
     It is the deficit times 3**fullness (1x in an idle limit, 3x in a full one), spread by +-20 %. The spread's part
     before the deficit is cut off, and the delay is drawn evenly from the rest. Thus no job wakes before its tokens
-    exist, and jobs do not pile up on the instant they do. The delay is at most 300 s (spread over the last 20 % of it),
+    exist, and the jobs do not all wake at once. The delay is at most 300 s (spread over the last 20 % of it),
     even where the tokens take longer. Before a hard reset the delay is the deficit.
 
     Args:
-        deficit_seconds: Until the call would fit: deficit / refill rate, or `retry_at` - now.
+        deficit_seconds: The time until the call would fit: deficit / refill rate, or `retry_at` - now.
         fullness: Used part of the limit, clipped to 0..1.
         chance: Uniform in [0, 1), drawn by the caller.
     """

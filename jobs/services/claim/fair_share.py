@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-MAX_OWED = 100  # turns owed to a lane without room: with more, a raised cap would stop its neighbours for long
+MAX_OWED = 100  # turns owed to a lane without room: otherwise, a raised cap would stop its neighbours for long
 
 
 class Turns:
@@ -26,7 +26,7 @@ class Turns:
         self.now = 0.0
 
     def served(self, claims: Mapping[str, int], weights: Mapping[str, float]) -> None:
-        """Account for one claim: how many jobs each project got, and the weights it was made with."""
+        """Account for one claim: how many jobs each project got, and the projects' weights."""
         last_start = self.now
         for project, count in claims.items():
             if not count:
@@ -103,7 +103,7 @@ class ClassTurns:
         return 1 / self.starved_share - 1 if self.starved_share else math.inf
 
     def served(self, claims: Mapping[tuple[int, str], int], weights: Mapping[str, float]) -> None:
-        """Account for one claim: how many jobs of each class each project got, and the weights it was made with."""
+        """Account for one claim: how many jobs of each class each project got, and the projects' weights."""
         self._claims += sum(claims.values())
         classes: dict[int, dict[str, int]] = {}
         for (tier, project), count in claims.items():

@@ -21,10 +21,10 @@ from .fair_share import LaneTurns
 
 MAX_LANES_CLAIMED = 2000  # lanes in one list; if there are more, lists take turns
 MAX_LANES_OPEN = 500  # given to one claim
-CHOICE = 2  # a claim looks at this many times as many jobs as a limit admits
+CHOICE = 2  # a claim looks at CHOICE times as many jobs as a limit admits
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # lanes are listed anew at least this often
-READING_SHARE = 0.05  # of an executor's time: the most that listing lanes, and reading all rooms, may each take
+READING_SHARE = 0.05  # of an executor's time, for listing lanes; reading all rooms may take as much again
 CLOSED_LOOK_SECONDS = 0.25  # closed lanes are read this often, whatever their forecast: caps and room change
 MIN_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05
@@ -54,7 +54,7 @@ class LaneHeadroom:
 
 class LaneGate:
     """
-    One executor's view of the lanes: it lists them now and then, and reads their room when that may have changed.
+    One executor's view of the lanes: it lists them now and then, and reads their room when the room may have changed.
 
     The limiter decides by the counters; this view only keeps a claim from choosing jobs that would be refused. A claim
     reads the room of lanes that were open or should have opened. All lanes are read only once in CLOSED_LOOK_SECONDS,
@@ -77,7 +77,7 @@ class LaneGate:
         self._listed: list[tuple[str, str]] = []
         self._after = ""
         self._look_at = self._list_at = self._round_at = NOW
-        self._list_again_at = self._round_again_at = NOW  # the earliest times, whatever hints come
+        self._list_again_at = self._round_again_at = NOW  # earliest next list and round, whatever hints come
 
     @property
     def waiting(self) -> list[LaneHeadroom]:
@@ -131,7 +131,7 @@ class LaneGate:
         return max(0.0, self._look_at - time.monotonic())
 
     def flows(self) -> tuple[list[str], list[float]]:
-        """Projects with lanes, and for each the pass of its jobs outside lanes among its lanes' turns."""
+        """Projects with lanes, and for each the pass of its jobs outside lanes, which take turns with its lanes."""
         return list(self._turns), [turns.passes.get("", turns.now) for turns in self._turns.values()]
 
     def served(self, claimed: Iterable[tuple[str, str]]) -> None:
@@ -220,7 +220,7 @@ class LaneGate:
 
     def _offered(self, opened: list[LaneHeadroom], wanted: int) -> OpenLanes:
         """
-        Offer each project's lanes about as many jobs, and CHOICE times what limits admit, so that the claim can choose.
+        Let the claim choose about equally many jobs of each project, and up to CHOICE times as many as limits admit.
 
         A project's lanes are taken alternately by their most urgent tier and by their turn. The claim thus finds the
         most urgent lanes as well as the overdue ones.

@@ -124,9 +124,10 @@ class Parking:
         """
         Put ready jobs of services that newly got a limit into their lanes, at most `most` of each service.
 
-        The first service with that many ends the call; the next call goes on.
+        The first service with so many jobs ends the call; the next call goes on with it.
 
-        Until then a claim finds these jobs among the ready jobs outside lanes, and the limiter decides on each.
+        Until they are adopted, a claim finds these jobs among the ready jobs outside lanes, and the limiter decides on
+        each.
         """
         limited = limited_services()
         self._adopted &= limited

@@ -19,7 +19,8 @@ def oldest_ready(project_ids: Collection[str]) -> dict[str, datetime]:
     """
     Return, for each project with ready jobs outside lanes, since when the oldest of them waits.
 
-    Projects that are paused, being moved or moved to another installation are left out: their jobs wait for that alone.
+    Projects that are paused, being moved or moved to another installation are left out: their jobs wait for that alone,
+    not for a worker.
 
     The query probes the ready index once for each project and tier.
     """

@@ -2,9 +2,9 @@
 Notices a database that was put back to an earlier moment: by a backup restored under running executors, or by a
 standby that took over without the newest commits.
 
-Such a database shows jobs as waiting that have already run, and only the executors that claimed them can tell. After
-it has connected again, an executor therefore looks for its claims before it claims anything. If a claim is missing, the
-executor begins a new epoch with everything paused. A standby that has every commit lacks no claim, and work goes on.
+Such a database shows jobs as waiting that have already run. Only the executors that claimed these jobs remember them.
+An executor that has connected again therefore looks for its claims before it claims anything. If a claim is missing,
+the executor begins a new epoch and pauses everything. A standby that has every commit lacks no claim, and work goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNCERTAIN = 100
 
 
 class RestoreDetector:
-    """Remembers one executor's own last committed claims, and how far all claims' tokens had come."""
+    """Remembers one executor's own last committed claims, and how high the tokens of all claims have risen."""
 
     def __init__(self, executor_id: UUID) -> None:
         self._executor_id = executor_id

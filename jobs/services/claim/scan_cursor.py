@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import plain_array, text_array
 
-DEAR_SECONDS = 0.05  # a full scan that takes longer is slow; one of a million jobs normally takes a tenth of this
+DEAR_SECONDS = 0.05  # a full scan that takes longer is slow; a scan of a million jobs normally takes a tenth of this
 SHARE = 0.1  # while full scans are slow, they take at most this share of the time
 MOST = 5_000  # queues
 AGE_ROUNDING_SECONDS = 0.001  # ages are rounded: without this a scan could begin just after its first job

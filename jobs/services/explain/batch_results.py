@@ -14,7 +14,7 @@ FIRST = UUID(int=0)
 class ResultPage:
     """
     Attributes:
-        job_ids: In the order in which they were submitted.
+        job_ids: The page's jobs, in the order of their submission.
         next_after: The id after which the next page begins; None on the last page.
     """
 

@@ -54,7 +54,7 @@ class Table:
     """
     Attributes:
         columns: Paths in the results, such as `data.total`; empty: one column with the whole result.
-        with_input: Each member of the payloads is a column as well, such as `payload.url`.
+        with_input: Whether each member of the payloads is a column as well, such as `payload.url`.
         with_costs: Whether the reader may see costs.
         shown: Returns the part of a payload or result that the reader may see.
     """
@@ -80,7 +80,7 @@ def write_table(rows: QuerySet[Job], batch_id: UUID, table: Table) -> IO[bytes]:
 
     Raises:
         TableTooLarge
-        ClientLeft, OutOfTime: As `ensure_wanted` does.
+        ClientLeft, OutOfTime: As `ensure_wanted` raises them.
         ResultMissing, StoreError: A result cannot be read from the result store.
     """
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from queueops.core.sql import hot_cursor
 from queueops.tenancy.scope import for_everyone
 
 MARK_SECONDS = 0.1  # a mark uses up a transaction id, so not every read makes a mark
-MAX_MARKS = 600  # kept while an old transaction lasts; no marks are made beyond that
+MAX_MARKS = 600  # kept while an old transaction lasts; no marks are made beyond this number
 
 LAST_ID = b"""
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END, epoch.value, epoch.began_at, pg_is_in_recovery()
@@ -113,7 +113,7 @@ def log_cursor() -> Cursor:
         with _lock:
             if horizon.epoch is None:  # the process's first cursor: 0 would be too old to resume from in a long log
                 horizon.begin_anew(epoch)
-            # Noted before the newest id is read: what another thread settles meanwhile may be newer than that id.
+            # Copy `settled` before reading the newest id: meanwhile, another thread may settle an id newer than that.
             settled, is_due = horizon.settled, horizon.is_due(last_id)
         xid = _number(cursor.execute(TAKE_XID).fetchone()) if is_due else 0
         newest_id = _number(cursor.execute(NEWEST_ID).fetchone())

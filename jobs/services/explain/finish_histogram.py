@@ -31,7 +31,7 @@ class Pace:
 
 def pace_of(jobs: QuerySet[Job]) -> Pace | None:
     """
-    Count the ended jobs by bucket and state; None if none has ended, or all have at the same moment.
+    Count the ended jobs by bucket and state; None: no job has ended, or all ended at the same moment.
 
     Args:
         jobs: Few enough to read all of them, such as the jobs of a batch.
@@ -45,7 +45,7 @@ def pace_of(jobs: QuerySet[Job]) -> Pace | None:
     bucket = Func(epoch, *bounds, Value(BUCKETS), function="width_bucket", output_field=IntegerField())
     counted: dict[int, dict[str, int]] = defaultdict(dict)
     for place, status, count in ended.annotate(place=bucket).values_list("place", "status").annotate(n=Count("pk")):
-        # Count the last moment in the last bucket: width_bucket puts its upper bound beyond that.
+        # Count the last moment in the last bucket: width_bucket puts its upper bound into a further bucket.
         kept = counted[min(max(place, 1), BUCKETS)]
         kept[status] = kept.get(status, 0) + count
     return Pace(

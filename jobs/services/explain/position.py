@@ -32,11 +32,11 @@ class Position:
     The jobs that go before a job in its own lane.
 
     Attributes:
-        ahead: Jobs; MAX_AHEAD_COUNTED where there are more.
-        is_exact: False: there are more than `ahead`.
+        ahead: How many jobs go before it, at most MAX_AHEAD_COUNTED.
+        is_exact: Whether `ahead` is the exact number; False: there are more.
         by_class: Jobs ahead by the class that their scores have reached: its own class and those above.
         calls: The calls in which these jobs and the job leave, the job's own call last. Jobs that leave together share
-            one. At most MAX_WEIGHED jobs are read, and represent the others. None: not asked for.
+            a call. At most MAX_WEIGHED jobs are read, and represent the others. None: the calls were not asked for.
     """
 
     ahead: int
@@ -90,7 +90,7 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
 
 
 def is_in_lane(job: Job) -> bool:
-    """Whether its lane may release the job now; IN_LANE is the same condition for rows."""
+    """Whether the job may be released by its lane now; IN_LANE is the same condition for rows."""
     is_ready = job.status == JobState.RATE_LIMITED or (job.status == JobState.QUEUED and job.scheduled_at is None)
     return job.lane is not None and is_ready and not job.held and job.crash_count < SUSPECT_CRASHES
 
@@ -161,7 +161,7 @@ def _coming_back(job: Job, *, score: int, rules: Rules, now: datetime) -> list[L
 def _sums(
     ahead: tuple[Priority, QuerySet[Job] | None], *, higher: list[Priority], rules: Rules, now: datetime
 ) -> dict[str, int]:
-    """Count the jobs of one tier that go before the job, and those of them that have reached each higher class."""
+    """Count the jobs of one tier that go before the job, and how many of these have reached each higher class."""
     tier, rows = ahead
     if rows is None:
         return {}

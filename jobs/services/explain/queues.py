@@ -22,7 +22,7 @@ MAX_LANES_COUNTED = 500
 MAX_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
 MAX_COSTS_SAMPLED = 2000  # jobs whose costs are looked at
 FEWEST = 10  # jobs that are read of each lane in any case
-DEEPEST = 2_000_000_000  # jobs of a window; more never wait, and more would not fit an integer
+DEEPEST = 2_000_000_000  # cap on a window's jobs: more never wait, and a larger number would not fit an integer
 MAX_LANES_NAMED = 10
 
 
@@ -45,7 +45,7 @@ class LaneCount(NamedTuple):
     more: bool
 
     def calls_for(self, rule: Rule) -> tuple[float, float]:
-        """Return about how much of a limit each of its calls takes, and how many calls there are."""
+        """Return about how much of a limit each call of the lane takes, and how many calls there are."""
         if not rule.per_call:
             return self.cost, self.waiting * max(1.0, self.calls)
         return 1.0, self.waiting * self.calls
@@ -104,7 +104,7 @@ class Queue:
     Waiting jobs whose calls one counter counts. They may wait for another limit that counts them too.
 
     Attributes:
-        calls: What they take of the limit, estimated for each lane, in the form of `drain.Calls`.
+        calls: How much of the limit the calls take, estimated for each lane, in the form of `drain.Calls`.
         more: There are more jobs than were counted.
         lanes: The longest first, at most MAX_LANES_NAMED.
     """

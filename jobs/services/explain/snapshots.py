@@ -26,7 +26,7 @@ Counts = dict[str, int]
 NO_JOBS: Counts = {state.value: 0 for state in JobState}
 SUMS = [Sum(state.value) for state in JobState]
 RECHECK_RUNNING_SECONDS = 1.0
-MAX_WAIT_SECONDS = 60  # for an end; proxies give a request up after about as long
+MAX_WAIT_SECONDS = 60  # the longest wait for an end; proxies give up a request after about as long
 FORECAST_HOLDS = timedelta(minutes=5)  # an older forecast was not renewed: no executor lives
 
 
@@ -72,10 +72,10 @@ class BatchSnapshot:
         held_by_outage: How many of the rate_limited items wait for an outage to end, not for quota.
         scheduled: The queued items that wait for their time, not for their turn.
         progress: Percent of the items that have ended. A begun item that takes several calls counts by the part of
-            them that is made. 100 if there are no items, such as when every job was a duplicate.
+            its calls that it has made. 100 if there are no items, such as when every job was a duplicate.
         eta: When it should end, as stored some seconds ago. None: it has ended, it is held, an outage holds a part of
             it, nothing moves or nothing is known.
-        eta_earliest: The earliest end, if that is much sooner than `eta`; None: it is not.
+        eta_earliest: The earliest end, if that is much sooner than `eta`; None: it is not much sooner.
     """
 
     batch: Batch
@@ -168,7 +168,7 @@ def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
 
 
 def calls_made(batch_ids: Iterable[UUID]) -> dict[UUID, float]:
-    """Return by batch the part of its begun jobs with several calls that is done, as a number of jobs."""
+    """Return by batch how much of its begun jobs with several calls is done, as a number of jobs."""
     rows = Job.objects.filter(IN_SEVERAL_CALLS, batch_id__in=list(batch_ids)).order_by().values_list("batch_id")
     return {batch_id: percent / 100 for batch_id, percent in rows.annotate(Sum("progress"))}
 
@@ -181,7 +181,7 @@ def project_counts(project_id: str) -> Counts:
 
 
 def counts_by_project() -> dict[str, Counts]:
-    """`project_counts` of each project, the one with the most unfinished jobs first."""
+    """`project_counts` of each project, the project with the most unfinished jobs first."""
     rows = JobCount.objects.filter(batch_id=WHOLE_PROJECT).values_list("project_id").annotate(*SUMS).order_by()
     found = {project_id: _counts(sums) for project_id, *sums in rows}
     return dict(sorted(found.items(), key=lambda one: (-sum(one[1][state] for state in UNFINISHED), one[0])))

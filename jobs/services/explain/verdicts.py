@@ -57,7 +57,7 @@ def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
 def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
     """Keep the batches that have one of these verdicts."""
     if all(verdict in OPEN for verdict in wanted):
-        rows = rows.filter(finished_at=None)  # by the index of unfinished batches: all others have ended
+        rows = rows.filter(finished_at=None)  # uses the index of unfinished batches; all other batches have ended
     with for_everyone():
         stopping = _switches()
     return with_verdicts(rows, stopping).filter(verdict__in=wanted)
@@ -65,7 +65,7 @@ def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
 
 def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> QuerySet[Any]:
     """
-    Add `verdict`. `states.verdict_of_ended` gives the same for ended batches; a test compares the two.
+    Add the column `verdict`. `states.verdict_of_ended` gives the same for ended batches; a test compares the two.
 
     Args:
         stopping: The switches of projects and of everything. The caller reads them, as not every reader may see them.
@@ -132,7 +132,7 @@ def _begun() -> JobQuerySet:
 
 
 def _free() -> JobQuerySet:
-    """Return those of a batch's first waiting jobs that nothing holds, without probes, which test for held jobs."""
+    """Return the unheld jobs among a batch's first waiting jobs, without the probes that are sent for held jobs."""
     waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
     first = Job.objects.filter(pk__in=waiting.values("pk")[:LOOKED_AT])
     probes = RefusedCalls.objects.exclude(probe_job_id=None).values("probe_job_id")

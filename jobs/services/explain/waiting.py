@@ -66,7 +66,7 @@ class Reason:
         text: A sentence without its end, for people.
         limit, key, unit: The limit or budget, whom it counts, and its unit: `requests`, `tokens`, `in_flight`, or
             `money` in micro-units.
-        needed, available, capacity: In that unit.
+        needed, available, capacity: Amounts in `unit`.
         by: The person who set the job's time by hand, as in events: `user:<pk>`.
         free_at: When it ends by itself; None: nobody knows, or somebody must act.
         next_try_at: If nobody knows the end, when it is next checked whether the reason is over.
@@ -142,11 +142,11 @@ def explain_waiting(job: Job) -> Waiting | None:
     """
     if job.status not in WAITING:
         return None
-    # This is the clock of the counters; this process's clock may differ from it.
+    # Use the database's clock, as the counters do: this process's clock may differ.
     now = datetime.fromtimestamp(database_now(), UTC)
     rules = aging_rules()
     limits = read_limits(job, now=now)
-    # This holds for a job that leaves alone, too: it may wait behind jobs that leave together.
+    # Weigh the calls for a job that leaves alone, too: it may wait behind jobs that leave together.
     merges = any(other.service == job.service and other.coalesce for other in all_handlers())
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
@@ -173,14 +173,14 @@ def explain_stop(job: Job) -> str | None:
     """
     Say what stops a waiting job, in words; None if it only waits for its turn, its limits or its time.
 
-    The text is that of `explain_waiting`, with a few reads and without a forecast: for lists.
+    The text is that of `explain_waiting`. It takes few reads and no forecast, so it suits lists.
     """
     stopped, paused = _stopped(job)
     return next((reason.text for reason in (*stopped, *paused)), None)
 
 
 def _stopped(job: Job) -> tuple[list[Reason], list[Reason]]:
-    """The reasons that stop it with no known end, and the pauses whose end is known."""
+    """The reasons that stop the job with no known end, and the pauses whose end is known."""
     others, tried = _others(job), _guard(job)
     paused = _pauses(job, is_explained=bool(others or tried))
     endless = [reason for reason in paused if reason.free_at is None]
@@ -365,7 +365,7 @@ def _schedule(job: Job, now: datetime) -> list[Reason]:
 
 
 def _limits(limits: tuple[LimitForecast, ...], after: datetime) -> list[Reason]:
-    """The limits without room at `after`: those without a known end, then the others, the last to free up first."""
+    """The limits without room at `after`. Limits without a known end come first, then the last to free up."""
     closed = [limit for limit in limits if limit.is_closed]
     late = [limit for limit in closed if limit.free_at is None or limit.free_at > after.timestamp()]
     late.sort(key=lambda limit: math.inf if limit.free_at is None else limit.free_at, reverse=True)
@@ -401,7 +401,7 @@ def _words(limit: LimitForecast) -> str:
         return f"{limit.rule.name} will never admit it: {limit.why}"
     unit = "calls in flight" if limit.rule.unit == "in_flight" else limit.rule.unit
     needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
-    free = math.floor(limit.available)  # rounded up, the limit would seem to have room
+    free = math.floor(limit.available)  # if it were rounded up, the limit would seem to have room
     return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{_slowed(limit)}{needs}"
 
 

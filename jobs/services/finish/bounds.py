@@ -76,7 +76,7 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
     output = next((bound for bound in bounds if bound is not None), None)
     if output is None:
         return None, UNBOUNDED
-    # Jobs that leave together are one call, whose input is the sum of theirs: any rate by length may apply.
+    # Jobs that leave together are one call, whose input is the sum of their inputs: any rate by length may apply.
     longest = math.inf if handler.coalesce else most.input_tokens
     rates = prices.most_at(claimed_at, longest)
     amount = most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0)

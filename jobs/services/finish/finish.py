@@ -111,7 +111,8 @@ def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statem
     Return what these outcomes' calls must settle with the limits, once for each call, even if a write was refused.
 
     Args:
-        statements: By job, the quotas that its provider stated. Such a job is included even if it holds nothing.
+        statements: By job, the quotas that its provider stated. A job with a statement is included even if it holds
+            nothing.
     """
     told = statements or {}
     return [
@@ -287,7 +288,7 @@ def _completion(outcome: Succeeded) -> Move:
 
 
 def _figures(outcome: Succeeded) -> str:
-    """Return a success's figures, which flow.py sums up. Made without json.dumps, because every job takes that time."""
+    """Return a success's figures, which flow.py sums up. Made without json.dumps, which takes time for every job."""
     if outcome.duration_ms is None:  # no live call, so no duration that shows how fast the service is
         return "{}"
     waited = f', "waited_ms": {outcome.job.waited * 1000:.1f}' if _was_picked_up(outcome.job) else ""
@@ -307,7 +308,7 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
 
 
 def _reason(given_back: GivenBack) -> str:
-    """Return the event's message. The refusing version stays readable: otherwise misfits would be tried for ever."""
+    """Return the event's message. The refusing version in it stays unencrypted, or misfits would be tried for ever."""
     job, reason = given_back.job, given_back.reason
     if given_back.closed:
         return reason

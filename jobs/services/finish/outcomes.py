@@ -12,7 +12,7 @@ from ratelimits.rate_headers import StatedQuota
 from .claimed import ClaimedJob
 
 GIVE_BACK_SECONDS = 0.0
-COOLED_SECONDS = 1.0  # if the job's counters cool down: then it waits in its lane, where the retry window stands still
+COOLED_SECONDS = 1.0  # if counters cool down: the job then waits in its lane, which does not use up its retry window
 UNCOOLED_SECONDS = 60.0
 
 # The answers to a job's calls: (status, bytes), a status of 0 where no answer came.
@@ -26,10 +26,10 @@ Lines = Sequence[tuple[int, str, str]]
 @dataclass(slots=True)  # not frozen: making a frozen object takes longer than all else here for a success
 class Succeeded:
     """
-    `result`: JSON text or None. `cost`: the call's real cost, and `known_cost` that of the part known before; None: the
-    handler does not know. `usage`: the same by unit. `stated`: quotas that the provider stated. `via`: how it was
-    delivered, `live` or `batch`. `duration_ms`: None for `batch`, where it is unknown. `stored`: the handler has
-    completed the job, in the transaction of its effect.
+    `result`: JSON text or None. `cost`: the call's real cost. `known_cost`: the real cost of the part that was known
+    before the call. `usage`: the real amounts by unit. None: the handler does not know them. `stated`: quotas that the
+    provider stated. `via`: the delivery, `live` or `batch`. `duration_ms`: None for `batch`, where it is unknown.
+    `stored`: the handler has completed the job, in the transaction of its effect.
     """
 
     job: ClaimedJob
@@ -49,9 +49,9 @@ class Succeeded:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """
-    `retry`: the handler's retry policy. `repeatable`: doing the job twice does no harm. `wait_seconds`: before the next
-    try after a provider's refusal because of a quota. `cost`: of the call; None: as estimated. `usage`: by unit, where
-    it is known. `stated`: quotas that the provider stated. `via`: as in a success.
+    `retry`: the handler's retry policy. `repeatable`: doing the job twice does no harm. `wait_seconds`: the
+    delay after a provider's refusal because of a quota. `cost`: the call's real cost; None: as estimated. `usage`: the
+    real amounts by unit, if known. `stated`: quotas that the provider stated. `via`: as in a success.
     """
 
     job: ClaimedJob
@@ -81,7 +81,7 @@ class GivenBack:
         coalesce_key: The key by which it leaves with others next; None: unchanged.
         misfit: This process's handler does not take the payload: the job waits for a worker whose handler does.
         closed: The payload is encrypted with a key that this process lacks: the job waits for a worker with that key.
-        wait_seconds: Until it may run.
+        wait_seconds: Seconds until the job may run.
     """
 
     job: ClaimedJob

@@ -51,10 +51,10 @@ def start_bulk_requeue(
     Args:
         payload, priority, note: See `dead_letters.RequeueOptions`.
         spread_seconds: Spreads the requeues themselves evenly over this time, so that the rest can still be stopped.
-        rows_per_minute: At most so many.
+        rows_per_minute: Requeue at most so many dead letters a minute.
         stop_at_failed_percent: End the operation when a higher percentage of the ended requeued jobs has failed again.
-        most: Only so many, the oldest; None: all.
-        canary: How many go first; the rest follow once the jobs of these have ended well.
+        most: Requeue only so many dead letters, the oldest; None: all.
+        canary: How many are requeued first; the rest follow once the new jobs of the first have ended well.
 
     Raises:
         InvalidFilter, InvalidDelay, InvalidPace, UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed:

@@ -21,8 +21,8 @@ from .job_filter import STATES_OF, Chunk, JobFilter, choose_jobs
 class BulkAction:
     """
     Attributes:
-        choose: Chooses the next rows of an operation, at most so many. A row that was acted on may still fit the
-            filter, but the operation's cursor has passed it.
+        choose: Chooses the next rows of an operation, at most as many as asked for. A row that was acted on may still
+            fit the filter, but the operation's cursor has passed it.
         carry_out: Acts on a chunk in the caller's transaction, but not on rows of projects that move; returns the ids
             acted on.
     """

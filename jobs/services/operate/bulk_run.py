@@ -33,7 +33,7 @@ from .bulk_outcome import Canary, canary_outcome, failed_too_often
 logger = logging.getLogger(__name__)
 
 BULK_CHUNK = 500
-MAX_FAILURES_IN_A_ROW = 5  # in a row, minutes apart: a newer version's worker may succeed where this one fails
+MAX_FAILURES_IN_A_ROW = 5  # minutes apart: in between, a worker of a newer version may succeed where this one fails
 MAX_SAID = 500
 PACE_SECONDS = 5.0  # of work in one chunk of a paced operation; a cancel takes effect at most so much later
 MAX_ROWS_PER_MINUTE = 30_000  # of any operation, because executors claim from the same tables meanwhile
@@ -51,7 +51,7 @@ hand_to_worker: Callable[[UUID, int], None] = _nobody
 """Hands the next chunk of an operation to a worker, by the operation's id and turn. jobs/cluster.py sets this."""
 
 
-# `parameters` is never written back: an encrypted payload in it was decrypted when it was read.
+# `parameters` is never written back: reading it has decrypted the payload, which would be stored in plain text.
 CHANGES = frozenset(field.name for field in BulkOperation._meta.fields) - {"id", "parameters"}  # noqa: SLF001 - documented
 
 
@@ -71,7 +71,7 @@ def begin(
     canary: Canary | None = None,
 ) -> BulkOperation:
     """
-    Store an operation in the caller's transaction and hand it out once that is committed.
+    Store an operation in the caller's transaction and hand it out once that transaction is committed.
 
     Args:
         rows_per_minute: A higher rate than MAX_ROWS_PER_MINUTE is lowered to it; None: MAX_ROWS_PER_MINUTE.
@@ -107,7 +107,7 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
 
     An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
     ends the operation as failed. Anything else, such as parameters that this version cannot read, leaves it as it was
-    before the chunk: `restart_stalled_operations` tries again, and the MAX_FAILURES_IN_A_ROW-th in a row ends it too.
+    before the chunk. `restart_stalled_operations` tries again; MAX_FAILURES_IN_A_ROW failures in a row end it, too.
     An action that only a later version has waits for a worker of that version, however long that takes.
 
     Args:

@@ -23,7 +23,7 @@ class PutBack:
     The result of `put_back_members`.
 
     Attributes:
-        refused: By credential that stays out, why its provider refuses it.
+        refused: The reason of the provider's refusal, by the credential that therefore stays out.
         untried: Credentials put back without a trial, as there is no way to try them.
     """
 

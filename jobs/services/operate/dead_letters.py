@@ -44,7 +44,7 @@ class RequeueOptions:
 
     Attributes:
         payload: Replaces each old payload; the cost is then estimated anew. None: the old payload and cost.
-        priority: None: the old one.
+        priority: Replaces each old priority; None: the old priority.
         note: Kept with the dead letters.
     """
 
@@ -98,21 +98,21 @@ def requeue_dead_letters(
     The new job has the old one's effect key, so that a handler that sends the key or is idempotent doubles no effect.
     It names the old job as its origin and belongs to the same batch. It begins afresh: no retries or crashes counted,
     no expiry, no idempotency key. It keeps the deadline. If the old job went by a provider's batch and the deadline
-    leaves time, so does the new one; otherwise it goes live, and its timeline says why.
+    leaves time, the new job does so, too. Otherwise it goes live, and its timeline says why.
 
     The old job stays failed, but the counts of its batch and project drop it from `failed` in the same transaction: a
     requeued item counts once, as its latest job. A batch that had ended is open again.
 
-    A job that had not taken its values from other jobs' results waits for these jobs again, and takes them.
+    If the old job had yet to take values from other jobs' results, the new job waits for those jobs and takes them.
 
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
         payload, priority, note: See RequeueOptions.
-        spread_seconds: The i-th of n starts i * spread_seconds / n after its requeue.
+        spread_seconds: The i-th of n new jobs starts i * spread_seconds / n after its requeue.
 
     Raises:
         TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge, CredentialNotAllowed: Nothing was requeued.
-        ProjectMoved, ProjectMoving: One of their projects lives elsewhere, or is on its way. Nothing was requeued.
+        ProjectMoved, ProjectMoving: A project of these dead letters has moved, or is moving. Nothing was requeued.
     """
     letters = distinct_ids(ids)
     for project, move, address in _away().filter(deadletter__in=letters).distinct():
@@ -171,7 +171,7 @@ def carry_out_requeue(
 
     Args:
         gap_seconds: The i-th dead letter by id starts i gaps later.
-        operation_id: The bulk operation that this is a chunk of.
+        operation_id: The bulk operation, if the dead letters are a chunk of one.
 
     Returns:
         The new job of each requeued dead letter.
@@ -341,7 +341,7 @@ def _resolve(
 
 
 def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
-    # Lock the batches until the commit: upkeep must not close one before it can see the counts of the new jobs.
+    # Lock the batches until the commit: upkeep must not close a batch before it can see the counts of the new jobs.
     wanted = {letter.batch_id for letter in prepared if letter.batch_id}
     batches = {batch.pk: batch for batch in Batch.objects.select_for_update().filter(pk__in=wanted).order_by("pk")}
     for (project_id, batch_id), jobs in _by_batch(prepared):
@@ -355,7 +355,7 @@ def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
     for note in {job.note for job in prepared.values() if job.note}:
         ids = [job.id for job in prepared.values() if job.note == note]
         run_sql("jobs", "log_deferrals", {"ids": ids, "data": ["{}" for _ in ids], "message": note})
-    # Upkeep waits for the locks taken above: it has closed a batch before, or it will see the new jobs.
+    # Upkeep waits for the locks taken above. It either closed a batch earlier, or will see the new jobs.
     Batch.objects.filter(pk__in=batches, finished_at__isnull=False).update(finished_at=None)
 
 

@@ -1,7 +1,7 @@
 """
 A database that was put back to an earlier moment begins a new epoch, and is paused.
 
-A person or `manage.py restore` declares it, or a process that remembers rows that the database lacks. Executors
+A person, `manage.py restore`, or a process that remembers rows that the database lacks begins the epoch. Executors
 remember their claims, and the relay of a web process remembers its events.
 """
 
@@ -81,7 +81,7 @@ def declare_put_back(*, since: datetime, actor: str) -> bool:
         since: When the epoch of the missing rows began.
 
     Returns:
-        Whether this call did it; False: somebody has already begun a later epoch.
+        Whether this call began the epoch; False: somebody has already begun a later epoch.
     """
     epoch = _begin(since=since, actor=actor, reason=PUT_BACK_REASON)
     return epoch is not None
@@ -129,7 +129,8 @@ def _begin(
     rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
     if not rows:
         return None
-    # Count a creation: the provider may have the batch since the lost time, so it is looked for before it is made.
+    # Count one creation: the provider may have got the batch in the lost time. A batch with a creation is searched for
+    # before it is made again.
     ProviderBatch.objects.filter(state=ProviderBatch.State.CREATING, creations=0).update(creations=1)
     _search_providers()
     drop_ramp()  # a ramp that waits to begin would end this pause instead of its own

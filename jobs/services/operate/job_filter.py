@@ -137,7 +137,7 @@ def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID |
     if wanted.batch_id is not None:
         if after is not None:
             jobs = jobs.filter(pk__gt=after)
-        # If ordered by the bare key, the planner may walk its index past every other batch's rows.
+        # If rows are ordered by the bare key, the planner may walk the key's index past all rows of other batches.
         ids = list(jobs.order_by(Coalesce("pk", "pk")).values_list("pk", flat=True)[:most])
         return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
     for _ in range(MAX_WINDOWS_OF_A_CHUNK):

@@ -41,7 +41,7 @@ NO_ID = UUID(int=0)
 MAX_PAUSE_KEY_LENGTH = 100
 # Wait until every process has read its limits again: a process without the ramp would claim at full speed.
 RAMP_KNOWN_SECONDS = 2 * LIMITS_KEPT_SECONDS
-SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
+SILENT_EXECUTOR_SECONDS = 30  # after so long without a heartbeat, an executor's slots don't count
 
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
@@ -170,7 +170,7 @@ def _resume(scope: str, key: str, *, actor: str, reason: str, canary: Canary | N
             Batch.objects.filter(pk=key).update(paused=False)
             Batch.objects.filter(pk=key, guard_state=GuardState.STOPPED).update(guard_state=GuardState.WENT_ON)
         if wanted is Scope.GLOBAL:
-            ramps.drop_ramp()  # a ramp that was being prepared
+            ramps.drop_ramp()  # in case a ramp was being prepared
         trail.record(
             actor=actor,
             action="resume",
@@ -192,7 +192,7 @@ def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> N
 
     Raises:
         NotPaused: Everything is not paused, or not any more.
-        InvalidRamp: It is too short or too long.
+        InvalidRamp: The ramp is too short or too long.
     """
     reason = clean_reason(reason)
     with transaction.atomic(durable=True):
@@ -271,7 +271,7 @@ def _unknown(scope: str, key: str) -> UnknownPauseTarget:
 
 
 def hold(switch: PauseSwitch, *, chunks: float = math.inf) -> int:
-    """Take the jobs that a switch covers out of the ready index, so many chunks at most. Not in a transaction."""
+    """Take the jobs that a switch covers out of the ready index, at most `chunks` chunks. Not in a transaction."""
     parameters = {
         "scope": switch.scope,
         "key": switch.key,
@@ -302,7 +302,7 @@ def _service_of(kind: str) -> str | None:
 
 
 def release_uncovered(*, chunks: float = math.inf) -> int:
-    """Put back held jobs that no switch covers any more, so many chunks at most. Not in a transaction."""
+    """Put back held jobs that no switch covers any more, at most `chunks` chunks. Not in a transaction."""
     total, done, after = 0, 0, NO_ID
     while True:
         with transaction.atomic(durable=True):

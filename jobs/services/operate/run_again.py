@@ -24,7 +24,7 @@ def run_again(
     Submit a new job with the kind, project, user, retry policy and tags of an ended job, but its own effect key.
 
     Args:
-        priority: None: the old job's.
+        priority: Replaces the old job's priority; None: the old priority.
 
     Returns:
         The new job's id; None if the old job has not ended, or was deleted.

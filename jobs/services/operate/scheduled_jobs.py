@@ -16,14 +16,14 @@ from jobs.states import JobState
 from queueops.core.clock import TransactionNow as Now
 from queueops.core.sql import run_sql
 
-# A single batch never has more. Several batches or projects share this number, but each has at least the minimum.
+# A single batch never has more jobs. Several batches or projects share this number, but each has at least the minimum.
 MAX_SCHEDULED_COUNTED = 100_000
 MIN_SCHEDULED_COUNTED = 10_000
 
 
 class Scheduled(NamedTuple):
     """
-    How many jobs wait for their time, counted up to a most.
+    How many jobs wait for their time, counted up to a bound.
 
     Attributes:
         first, last: When the first and the last of these jobs may begin; None: there is none.

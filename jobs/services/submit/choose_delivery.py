@@ -37,7 +37,7 @@ class NoBatchForm(QueueOpsError):
 class ChosenWay(NamedTuple):
     """
     Attributes:
-        via: None: live.
+        via: `batch`, or None: the job goes live.
         live_at: When the job goes live unless a batch has carried it out.
         has_form: The job could go by a batch, even if it goes live.
     """
@@ -57,7 +57,7 @@ class WayRules:
     The rules for the delivery of a project's jobs, as of one moment.
 
     Attributes:
-        policies: By kind, the default delivery, and the deadline in seconds of jobs that name none.
+        policies: By kind, the default delivery, and the default deadline in seconds.
         paces: By service, the 95th percentile of its batches' durations, in seconds.
         without: The credentials and models whose servers take no batches; see `without_batches`.
     """
@@ -75,7 +75,7 @@ class WayRules:
         for row in BatchPolicy.objects.order_by("kind"):
             if row.project_id == project_id or (row.project_id is None and row.kind not in policies):
                 hours = row.complete_within_hours
-                # Cap it: a value that was saved before there was a bound would fail every submit.
+                # Cap the hours: a value that was saved before there was a bound would fail every submit.
                 policies[row.kind] = (row.via, None if hours is None else min(hours, MAX_DEADLINE_HOURS) * 3600.0)
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}

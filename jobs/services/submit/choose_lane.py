@@ -23,9 +23,9 @@ MAX_KEY_LENGTH = 400  # of the column's 500 characters, because bisecting length
 class ChosenLane(NamedTuple):
     """
     Attributes:
-        lane: None: the job has no limit, coalescing, turns of users or credential pool.
+        lane: Its name; None: the job has no limit, coalescing, turns of users or credential pool.
         target, path: See jobs/lanes.py.
-        coalesce_key: None: the job leaves alone.
+        coalesce_key: The key of jobs that may leave in one call; None: the job leaves alone.
         units: The amounts by unit, as JSON text; None: the cost says all.
     """
 
@@ -100,7 +100,7 @@ def _coalesce_key(job: PreparedJob, lane: str | None, *, hides: bool) -> str | N
 
 
 def _cost(job: PreparedJob, alike: Alike) -> int:
-    """Return the estimated cost. Its unknown part is learned from similar calls, and at most the bound, if any."""
+    """Return the estimated cost. Its unknown part is learned from similar calls, up to the bound if there is one."""
     known = job.details.known_cost
     if known is None or job.cost <= known:
         return job.cost
@@ -112,7 +112,7 @@ def _cost(job: PreparedJob, alike: Alike) -> int:
 
 
 def _units(job: PreparedJob, alike: Alike) -> str | None:
-    """Return the amounts by unit. The output is learned from similar calls, and at most the bound, if any."""
+    """Return the amounts by unit. The output is learned from similar calls, up to the bound if there is one."""
     units = job.details.units
     if not units:
         return None
@@ -122,5 +122,5 @@ def _units(job: PreparedJob, alike: Alike) -> str | None:
         likely = round(learned)
         units = {**units, OUTPUT_TOKENS: min(most, likely) if job.details.is_bound else likely}
         if (told := job.details.told_output) and told > units[OUTPUT_TOKENS]:
-            units[TOLD_OUTPUT] = told  # for limits that count all that the call may bring
+            units[TOLD_OUTPUT] = told  # for limits that count the most output that the call may produce
     return json.dumps(dict(units))

@@ -10,7 +10,8 @@ from queueops.core.errors import QueueOpsError
 from .prepare import PreparedJob, Rules, prepare_job
 from .spec import InvalidJob, JobSpec
 
-# Fields that are refused: they would count from the submission, not from the batch's end, or repeat the batch's own.
+# Fields that are refused. Times would count from the submission, not from the batch's end. The batch already decides
+# what the callback waits for, and that it is made once.
 NOT_OF_A_CALLBACK = (
     "scheduled_at",
     "delay_seconds",

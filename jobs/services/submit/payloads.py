@@ -7,7 +7,7 @@ from queueops.tenancy.secrets.encryption import is_encrypted
 
 
 def payloads_to_store(payloads: list[str], project_id: str) -> list[str]:
-    """Return payloads as the project stores them, encrypted or plain. A requeued job's may be encrypted already."""
+    """Return payloads as the project stores them. Payloads of requeued jobs may be encrypted already."""
     if not is_encrypted(project_id):
         return payloads
     return [payload if is_whole_sealed(payload) else seal_json(payload) for payload in payloads]

@@ -43,8 +43,8 @@ class WatchedWays(NamedTuple):
     The conditions under which a waiting job takes its next fallback.
 
     Attributes:
-        after_seconds: How long the job waits for a limit before it does so; None: it keeps waiting.
-        on_outage: The job does so when its target does not answer.
+        after_seconds: How long the job waits for a limit before it takes its fallback; None: it keeps waiting.
+        on_outage: The job takes its fallback when its target does not answer.
     """
 
     after_seconds: float | None
@@ -126,7 +126,7 @@ class Rules:
 
     @cached_property
     def retry_policies(self) -> frozenset[str]:
-        """The names of retry policies. Most jobs name none, so they are read when first asked for."""
+        """The names of retry policies. Most jobs name no policy, so the names are read only when first needed."""
         return frozenset(RetryPolicy.objects.values_list("name", flat=True))
 
     @cached_property
@@ -174,10 +174,10 @@ def prepare_job(
     Validate one job against its handler's schema and the rules.
 
     Args:
-        rules: None: the rules for jobs that the platform itself submits.
+        rules: The rules of the producer's project; None: the rules for jobs that the platform itself submits.
         may_take: Whether `$from` and `$file` in the payload are placeholders. False: they are ordinary values.
-        read_files: False, for a thread that must not query the database: leave the files to another thread, which
-            prepares the job again.
+        read_files: Whether to read files that the payload names. False, for a thread that must not query the database:
+            another thread then reads the files and prepares the job again.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from jobs.services.submit.documents.accept_document import TooManyJobs
 
-MAX_BULK_JOBS = 10_000  # ids of one call: one transaction locks them all until it ends
+MAX_BULK_JOBS = 10_000  # ids of one call: its transaction locks all their rows until it ends
 
 
 @dataclass(frozen=True, slots=True)

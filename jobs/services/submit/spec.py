@@ -1,4 +1,4 @@
-"""A job as its producer asks for it: read and checked by itself, before its handler is looked at."""
+"""A job as its producer asks for it, read and checked before its handler is looked up."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ Due = Annotated[
 ]
 
 
-# Refuse these: Pydantic would read true as 1, and "5" as 5.
+# Refuse true and texts where a number is wanted: Pydantic would read true as 1, and "5" as 5.
 def _written_as_number(given: object) -> object:
     if isinstance(given, bool | str):
         raise PydanticCustomError("number", "Write a number")
@@ -226,7 +226,7 @@ class JobSpec(BaseModel):
         if (line := self._line) is not None:
             if isinstance(line, str):
                 line = line.encode()
-            if b'"payload":' + plain not in line:  # most programs write it so
+            if b'"payload":' + plain not in line:  # many programs write it without spaces
                 return member(line.decode(errors="replace"), "payload") or plain.decode()
         return plain.decode()
 

@@ -62,8 +62,8 @@ class SubmittedJob:
     """
     Attributes:
         id: The new job's id, or an older job's: see `created`.
-        created: False if no job was made. `id` is then an older job: one with the same idempotency key and work, or one
-            with the same unique key.
+        created: False if no job was made. `id` is then the older job with the same idempotency key and work, or with
+            the same unique key.
     """
 
     id: UUID
@@ -340,7 +340,7 @@ class _Intake:
 
 
 def _store(jobs: list[PreparedJob], settled: SettledKeys, *, project_id: str, insert: Insert) -> set[UUID]:
-    """Insert jobs, or find the jobs that have their keys; return the ids inserted. Without keys: one statement."""
+    """Insert jobs, or find the jobs with their keys; return the ids inserted. Without keys, one statement is enough."""
     added = insert(jobs)
     if len(added) < len(jobs):
         missing = [job for job in jobs if job.id not in added]
@@ -475,7 +475,7 @@ def _delay(job: PreparedJob) -> float | None:
 def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
     """Make each chunk in another thread while the one before it is being inserted."""
     with ThreadPoolExecutor(1, thread_name_prefix="prepare") as maker:
-        here = copy_context()  # confines the other thread's statements as it does this one's
+        here = copy_context()  # so that the other thread's statements are confined like this thread's
         coming = maker.submit(lambda: here.run(next, chunks, None))
         while (chunk := coming.result()) is not None:
             coming = maker.submit(lambda: here.run(next, chunks, None))
@@ -511,7 +511,7 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
 
 
 def _of_the_same_payload(alike: list[tuple[PreparedJob, UUID]]) -> set[UUID]:
-    """Return the jobs whose payload equals that of the stored job beside them; read only as many payloads as fit."""
+    """Return the jobs whose payload equals their stored job's; read at once only as many payloads as memory holds."""
     stored = Job.objects.filter(pk__in={pk for _, pk in alike}).order_by("pk")
     same: set[UUID] = set()
     for some in in_chunks(stored.values_list("pk", WrittenBytes("payload")), lambda row: row[1]):
@@ -531,8 +531,8 @@ def refuse_when_full(project_id: str, coming: int) -> int:
 
     Raises:
         QueueFull: `coming` jobs do not fit.
-        ProjectMoving, ProjectMoved: The project lives elsewhere, or is on its way. Ask in the transaction that inserts,
-            or a move's copy could miss the new jobs.
+        ProjectMoving, ProjectMoved: The project is moving or has moved. Call this in the transaction that inserts, or
+            a move's copy could miss the new jobs.
     """
     [(most, counted, move, moved_to, encrypted)] = run_sql("jobs", "read_room", {"project": project_id})
     note_encrypted(project_id, is_on=encrypted)

@@ -35,7 +35,7 @@ RANGE_FACTOR = 1.5  # past speed and the limits may differ by this factor before
 
 
 def finish_batches() -> None:
-    """Sample the rate of open batches, and close those whose items have all ended, with their webhooks."""
+    """Sample the rate of open batches, close batches whose items have all ended, and send their webhooks."""
     open_batches = list(Batch.objects.filter(finished_at=None))
     ids = [batch.pk for batch in open_batches]
     counts, begun = batch_counts(ids), calls_made(ids)
@@ -96,7 +96,7 @@ def _finished(counts: Counts) -> int:
 
 
 def _sample_rate(batch: Batch, finished: int) -> None:
-    """Smooth over about ten seconds, so that the ETA does not jump with every flush."""
+    """Smooth the rate over about ten seconds, so that the ETA does not jump with every flush."""
     now = timezone.now()
     rate = batch.rate_per_second
     if batch.sampled_at is not None:

@@ -163,8 +163,8 @@ def forget_gone_executors(*, silent_seconds: float) -> int:
     Delete the rows of dead executors whose jobs were rescued; until then, `vanished` needs the rows.
 
     Args:
-        silent_seconds: How long an executor must have been silent, if its host is this one and its process is gone; ten
-            times as long otherwise. An executor that lives after all registers again.
+        silent_seconds: How long an executor of this host whose process has ended must have been silent; for any other
+            executor, ten times as long. An executor that lives after all registers again.
     """
     now, here = Now(), socket.gethostname()
     silent = Executor.objects.filter(heartbeat_at__lt=now - timedelta(seconds=silent_seconds))
@@ -184,8 +184,8 @@ def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
     least one of them has sent a heartbeat since. If the host, its network or the sentinel fails, no executor has.
 
     Args:
-        lease_seconds: The length of a lease. Executors renew at least twice in it, so a heartbeat more than half of it
-            after the last renewal comes from a survivor.
+        lease_seconds: The length of a lease. Executors renew at least twice within it, so a heartbeat more than half a
+            lease after the job's last renewal comes from a survivor.
     """
     cluster_of = dict(Executor.objects.filter(pk__in={job.executor for job in jobs}).values_list("pk", "cluster_id"))
     members = Executor.objects.filter(cluster_id__in=set(cluster_of.values())).order_by()

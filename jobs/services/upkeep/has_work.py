@@ -23,8 +23,8 @@ def calls_service(project_id: str, service: str) -> bool:
 
     Held, scheduled and retried jobs count only if they are among the newest MAX_OF_A_PROJECT jobs of the project.
     """
-    # The first two conditions are those of jobs_job_lane_idx and jobs_job_parked_idx: no other index finds a project's
-    # jobs by service.
+    # The queries of ready and parked jobs repeat the conditions of jobs_job_lane_idx and jobs_job_parked_idx: no other
+    # index finds a project's jobs by service.
     alike = Job.objects.filter(project_id=project_id, service=service, call_type__in=CallType.values, held=False)
     ready = alike.filter(status=JobState.QUEUED, scheduled_at=None)
     parked = alike.filter(status=JobState.RATE_LIMITED)

@@ -32,7 +32,7 @@ Health = Literal["alive", "draining", "silent"]
 Change = Literal["ends", "clears", "asks"]
 
 MAX_NAMED_IN_A_SENTENCE = 3
-MAX_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
+MAX_LETTERS_COUNTED = 10_000  # dead letters; if there are more, texts say "more than"
 MAX_LETTERS_READ = 200
 LATELY = timedelta(hours=1)  # older failures are not counted for the commonest cause, however many are open
 TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # have their own findings
@@ -45,9 +45,9 @@ class Finding:
     Attributes:
         text: The verdict, if this finding comes first.
         cause: Its likely cause, or what to do; empty: the text says enough.
-        page, key: Where to look; the key names one row of it.
+        page, key: Where to look; the key names one row of the page.
         begins_at: When it is to begin.
-        until: When it ends by itself, if that is known. Texts name no time, because screens show this one by the
+        until: When it ends by itself, if that is known. Texts name no time, because screens show `until` by the
             viewer's clock.
         change: What happens at `until`: it ends, the waiting work has cleared, or a probe is sent.
     """
@@ -68,8 +68,8 @@ class HeldBack:
     Work that waits behind one counter of a limit.
 
     Attributes:
-        waiting: Jobs, as far as they were counted; `words` says if there are more.
-        clears_at: None: no pace is known.
+        waiting: How many jobs wait, as far as they were counted; `words` says if there are more.
+        clears_at: When they should have passed the limit; None: no pace is known.
     """
 
     limit_id: int

@@ -50,7 +50,7 @@ class NobodyWorks:
     No executor lives, and work waits.
 
     Attributes:
-        jobs: Unfinished jobs, scheduled jobs left out, of projects that live here.
+        jobs: How many unfinished jobs wait in projects that have not moved away; scheduled jobs are left out.
         last_seen: The latest heartbeat of any executor; None: no executor is known.
     """
 
@@ -63,7 +63,7 @@ class NobodyWorks:
 
 
 def nobody_works() -> NobodyWorks | None:
-    """Return the work that waits while no executor lives; None: one lives, everything is paused, or no job waits."""
+    """Return the work that waits while no executor lives; None: an executor lives, all is paused, or no job waits."""
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     if Executor.objects.filter(heartbeat_at__gt=silent).exists():
         return None
@@ -85,8 +85,8 @@ def nobody_works() -> NobodyWorks | None:
 
 class NobodyWatch:
     """
-    The watch of one web process. Several processes share one alert, as one of its kind is open at a time, and send each
-    message once.
+    The watch of one web process. Several processes share one alert, as only one alert of this kind can be open, and
+    send each message once.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,7 +133,7 @@ def deliver_waiting() -> int:
 @transaction.atomic
 def _deliver_next() -> bool | None:
     """
-    Deliver one message; returns whether it was accepted. None: no delivery waits that no process has locked.
+    Deliver one message; returns whether it was accepted. None: no unlocked delivery waits.
 
     A message that was sent but not committed is sent again under the same name, so its receiver can recognise it.
     """

@@ -1,8 +1,9 @@
 """
 Compares an executor's memory of its claims with a database that it has just connected to.
 
-The database is right about what was committed, the executor about what it has begun. In a database that was put
-back to an earlier moment, calls that ended long ago seem to be under way. Calls that are under way may seem to wait.
+The database shows which claims were committed. Only the executor remembers which calls it has begun. In a database that
+was put back to an earlier moment, calls that ended long ago seem to be under way. Calls that are under way may
+seem to wait.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up
 
     Args:
         owned: The claims that the executor is carrying out.
-        begun_up_to: The highest fencing token of all claims that this executor has begun; they only rise, and a new
-            epoch begins far above.
+        begun_up_to: The highest fencing token of all claims that this executor has begun. Tokens only rise, and those
+            of a new epoch begin far above.
     """
     tokens = {job.id: job.token for job in owned}
     claims = Job.objects.order_by("id").values_list("pk", "fencing_token")
@@ -65,7 +66,7 @@ def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up
     begun = [job for job in running if job.fencing_token <= begun_up_to]
     again = [job for job in begun if is_repeatable(job)]
     unknown = [job for job in begun if job not in again]
-    end_holds([(job.pk, job.fencing_token) for job in unbegun])  # budgets before counters, as claims lock them
+    end_holds([(job.pk, job.fencing_token) for job in unbegun])  # budgets before counters, as claims do
     losing_known([(job.pk, job.fencing_token) for job in begun])
     reclaim([holder_of(job.pk, job.fencing_token) for job in running])
     return SettledClaims(

@@ -46,7 +46,7 @@ ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
 MAX_PERIOD = timedelta(days=32)  # of a budget, except for periods that never end
-CLOCKS_DIFFER = timedelta(days=1)  # at most, between the clocks that make job ids and the database's
+CLOCKS_DIFFER = timedelta(days=1)  # the most by which the clocks behind job ids differ from the database's
 
 Forget = Callable[[datetime, int], int]
 Oldest = Callable[[datetime], datetime | None]
@@ -220,8 +220,8 @@ def _oldest_batch(before: datetime) -> datetime | None:
 
 def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
     """
-    Return the periods that have ended. Periods that never end are kept, because the ledger entries that they could be
-    summed up from are deleted.
+    Return the periods that have ended. Periods that never end are kept, because nobody could sum them up again: their
+    ledger entries are deleted.
     """
     began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - MAX_PERIOD)
     return began.filter(held=0, alerted_level=0).order_by("starts_at")

@@ -2,7 +2,7 @@
 Alerts about workers that died with jobs under way. The cluster's other workers notice a death within seconds.
 
 Their jobs come back when their leases lapse, and a job that has brought down its process three times is buried. Until
-then, each crash also ends the attempts of the jobs beside it, so whoever is on call hears of the first.
+then, each crash also ends the attempts of the jobs beside it, so an alert opens at the first crash.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _deaths_of(subject: str, *, since: datetime) -> list[dict[str, Any]]:
 
 
 def watch_worker_deaths() -> None:
-    """Resolve the alerts about workers that died, once none has died for a while."""
+    """Resolve the alerts about workers that died, once no further worker has died for a while."""
     calm = timezone.now() - TOLD_FOR
     standing = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, resolved_at=None).values_list("subject", flat=True)
     reconcile(Kind.WORKER_DIED, [], keep={subject for subject in standing if _deaths_of(subject, since=calm)})

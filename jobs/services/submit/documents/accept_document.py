@@ -15,8 +15,8 @@ from jobs.services.submit.spec import parse_spec
 from queueops.core.errors import QueueOpsError
 from queueops.core.web.asking import ensure_wanted
 
-JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
-CHUNK_BYTES = 8_000_000  # payloads of one INSERT, for the same reasons; PostgreSQL takes no parameter of 1 GB
+JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, few enough to stay in memory
+CHUNK_BYTES = 8_000_000  # payloads of one INSERT, so that they fit in memory; PostgreSQL takes no parameter of 1 GB
 MAX_LISTED_ERRORS = 1000
 
 # A job as JSON text or parsed, or the error of a line that its reader could not turn into a job.
@@ -62,7 +62,7 @@ class TooManyJobs(QueueOpsError):
 def refuse_too_many(given: int) -> None:
     """
     Args:
-        given: Jobs of a batch, or of its beginning: a count may stop at the first job too many.
+        given: How many jobs the batch has, as far as they were counted: a count may stop at the first job too many.
 
     Raises:
         TooManyJobs
@@ -158,7 +158,7 @@ class LineChecker:
             return None
 
     def _is_blank(self, line: Line) -> bool:
-        """Whether a line is blank. A line that is too long is not: only its beginning is read, and a job may follow."""
+        """Whether a line is blank. A line that is too long counts as not blank, because only its beginning is read."""
         return isinstance(line, (bytes, str)) and len(line) <= self.rules.max_line_bytes and not line.strip()
 
     def _refuse_long(self, line: bytes | str | Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class LineChecker:
 
 
 def _ends_of(line: Line) -> int:
-    """Return how many lines of the file this is: a reader may yield several blank lines as one."""
+    """Return how many lines of the file `line` stands for: a reader may yield several blank lines as one."""
     if isinstance(line, bytes):
         return max(1, line.count(b"\n"))
     return max(1, line.count("\n")) if isinstance(line, str) else 1

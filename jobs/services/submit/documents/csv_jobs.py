@@ -99,7 +99,7 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
 
 
 def _figure(cell: str) -> float | str:
-    """Return the cell as a number. If it is none, return the text unchanged: the check of the job refuses it."""
+    """Return the cell as a number. Other text is returned unchanged, and the check of the job refuses it."""
     try:
         return int(cell) if cell.isdecimal() else float(cell)
     except ValueError:

@@ -51,7 +51,7 @@ def with_files(payload: dict[str, Any], *, project_id: str | None, most_bytes: i
     Args:
         project_id: The owner of the files; None: there is none, and a file that is to be read is refused.
         most_bytes: The limit for all files together.
-        read: False: put a stand-in in place of each file, and read none.
+        read: Whether to read the files; False: a stand-in takes the place of each file.
 
     Raises:
         InvalidJob: With the place of each fault.

@@ -19,7 +19,7 @@ from .accept_document import Line, LineChecker
 
 
 class GoodJob(NamedTuple):
-    """`is_duplicate`: an older job, or an earlier line, has its idempotency key and work: it would make no job."""
+    """`is_duplicate`: the line makes no job, as an older job or earlier line has its idempotency key and work."""
 
     line: int
     job: PreparedJob
