@@ -18,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from jobs import cluster
+from jobs.features.dependencies.models import Dependency
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -344,6 +345,21 @@ def test_what_is_not_over_stays_however_old_it_is():
     assert QuotaAlert.objects.get() == unresolved
     assert Batch.objects.get() == open_batch
     assert set(BudgetPeriod.objects.all()) == {holds, told, endless}
+
+
+def test_what_a_waiting_job_still_depends_on_stays_and_is_not_told_of():
+    needed, batch = make_job(state=JobState.COMPLETED), aged(make_batch(), "finished_at", 400)
+    ended(needed)
+    for on in (needed, batch):
+        waiting = make_job()
+        Dependency.objects.create(
+            owner_id=waiting.pk, on_id=on.pk, of_batch=False, on_batch=on is batch, project=waiting.project
+        )
+    assert not any(apply().values())
+    assert find_overdue() == []
+    Dependency.objects.all().delete()
+    assert [one.name for one in find_overdue()] == ["finished jobs", "batches"]
+    assert {name: count for name, count in apply().items() if count} == {"finished jobs": 1, "batches": 1}
 
 
 def test_jobs_that_nobody_deletes_are_told_of():

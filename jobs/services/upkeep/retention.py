@@ -14,22 +14,18 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 
 from jobs.features import FEATURES
 from jobs.models import (
-    Batch,
     BulkOperation,
     DeadLetter,
     DutyLease,
     IdempotencyRecord,
-    Job,
-    RestoredJob,
 )
 from queueops.core.clock import database_now
 from queueops.core.processes.isolate_failures import one_by_one
@@ -144,6 +140,10 @@ def _by_statement(name: str) -> Callable[[datetime, int], int]:
     return lambda before, most: len(run_sql("jobs", name, {"before": before, "most": most}))
 
 
+def _oldest_by(name: str) -> Oldest:
+    return lambda before: next((at for (at,) in run_sql("jobs", name, {"before": before})), None)
+
+
 def is_archived() -> bool:
     """
     Whether only the archive may delete old rows.
@@ -201,23 +201,6 @@ def timelines_are_kept(before: datetime) -> bool:
     return not bare.exists()
 
 
-def _oldest_job(before: datetime) -> datetime | None:
-    """Return the end of the oldest deletable job: no open dead letter, requeued job or restore keeps it."""
-    ended = Job.objects.filter(finished_at__lt=before).exclude(dead_letter__resolution=None, dead_letter__isnull=False)
-    later = Job.objects.filter(origin=OuterRef("pk"))
-    restored = RestoredJob.objects.filter(pk=OuterRef("pk"))
-    unneeded = ended.filter(~Exists(later), ~Exists(restored))
-    return unneeded.order_by("finished_at").values_list("finished_at", flat=True).first()
-
-
-def _oldest_batch(before: datetime) -> datetime | None:
-    ended = Batch.objects.filter(finished_at__lt=before).filter(~Exists(Job.objects.filter(batch=OuterRef("pk"))))
-    kept = {table for feature in FEATURES for table in feature.keeps_batches}
-    for model in (one for one in apps.get_models() if one._meta.db_table in kept):  # noqa: SLF001 - documented
-        ended = ended.filter(~Exists(model._default_manager.filter(batch=OuterRef("pk"))))  # noqa: SLF001
-    return ended.order_by("finished_at").values_list("finished_at", flat=True).first()
-
-
 def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
     """
     Return the periods that have ended. Periods that never end are kept, because nobody could sum them up again: their
@@ -247,7 +230,10 @@ def nothing_is_late(before: datetime) -> None:
 
 CORE_RULES: Sequence[RetentionRule] = (
     RetentionRule(
-        "finished jobs", "retention_days", _unless_archived(_by_statement("delete_finished_jobs")), _oldest_job
+        "finished jobs",
+        "retention_days",
+        _unless_archived(_by_statement("delete_finished_jobs")),
+        _oldest_by("find_deletable_job"),
     ),
     RetentionRule("timelines of dead letters", "retention_days", keep_timelines, nothing_is_late),
     RetentionRule(
@@ -256,7 +242,10 @@ CORE_RULES: Sequence[RetentionRule] = (
         *_parts(EVENTS, may_go=lambda before: not is_archived() and timelines_are_kept(before)),
     ),
     RetentionRule(
-        "batches", "batch_retention_days", _unless_archived(_by_statement("delete_ended_batches")), _oldest_batch
+        "batches",
+        "batch_retention_days",
+        _unless_archived(_by_statement("delete_ended_batches")),
+        _oldest_by("find_deletable_batch"),
     ),
     RetentionRule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
     RetentionRule(

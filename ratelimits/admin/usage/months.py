@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.paging import BoundedChangeList, NumberedListMixin, as_number, as_uuid, filters_of
+from queueops.screens.paging import NumberedListMixin, as_number, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one
 from queueops.tenancy.models import Project
 from queueops.tenancy.user_labels import labels_of
@@ -33,10 +33,6 @@ from .verbs import REMOVE_QUOTA, SET_QUOTA
 
 MONTHS_AT_HAND = 3
 MAX_OF_A_USER = 1_000  # months that a search shows
-
-
-class UsageChangeList(BoundedChangeList):
-    about = None  # it would be of every month, and the list shows one
 
 
 @admin.register(UsageTracking)
@@ -89,9 +85,6 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
         }
         for row in rows:
             row.label = labels.get((row.project_id, row.user_id), "")
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[UsageChangeList]:
-        return UsageChangeList
 
     def in_order(self, wanted: Mapping[str, str]) -> bool:
         return not wanted.get("level") and wanted.get("month") != EVERY_MONTH
