@@ -8,7 +8,7 @@ from queueops.tenancy.models import Project
 
 from .credentials import point_at
 
-# OpenAI's entry tier, as in the limits that are shipped for it: a file of 200 rows takes seconds.
+# The requests are those of OpenAI's entry tier, as in the shipped limits. With so many tokens 200 rows take seconds.
 KNOBS = {"openai": {"requests_per_minute": 500, "tokens_per_minute": 200_000}}
 SERVICES = {"openai": REST, "anthropic": f"claude-{REST}"}  # each with the pattern of the models that are routed to it
 

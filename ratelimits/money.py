@@ -19,7 +19,7 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
     Return the cost of a call in micro-units; None: a price that the call needs is missing, or its use is unknown.
 
     Input that came from a cache or was put into a cache costs as much as other input, unless it has a price of its own.
-    The call itself costs nothing, unless requests have a price. Most providers set neither of these prices.
+    The call itself costs nothing, unless requests have a price.
     """
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     if not any(unit in rates for unit in (INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS)):

@@ -89,7 +89,7 @@ def check_override(limit: Limit, key: str, capacity: float | None, refill_per_se
 
 def safe_figures(limit: Limit, quota: float) -> dict[str, Any]:
     """
-    Return the figures that use a provider's quota fully and exceed it in no window, for the limit's algorithm.
+    Return the figures with which the limit's algorithm keeps a provider's quota in every window of the provider.
 
     Raises:
         ValueError: The quota is too small for a bucket; use a sliding window for such a limit.

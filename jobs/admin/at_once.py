@@ -81,7 +81,7 @@ AT_ONCE = Verb(
 
 def caps_shown(project_id: str, request: HttpRequest) -> list[dict[str, str]]:
     """
-    The caps of a project as its page lists them. The limit's own page removes a cap and changes its other figures.
+    Return a project's caps for its page. Each cap is a limit: links lead to the pages that change and remove it.
     """
     may_remove = request.user.has_perm(REMOVE)
     return [

@@ -125,7 +125,7 @@ class InlinePump(ExecutorPump):
             self._gate = LaneGate(self.settings.pool)
         self._cycle()
         if is_idle:
-            # Do the alert duty once a drain: otherwise the jobs that each round ends could make it due again.
+            # Put the alert duty off for good: otherwise the clock would make it due again every few seconds of a drain.
             self._duties.put_off_alerts(math.inf)
         end_commit()
         is_busy = self.loop.active > 0

@@ -94,7 +94,7 @@ class JobSpans:
         if not claimed:
             return
         since = submitted_since(job.id for job in claimed)
-        ids = "{" + ",".join([job.id.hex for job in claimed]) + "}"  # takes half the time of str()
+        ids = "{" + ",".join([job.id.hex for job in claimed]) + "}"  # half the time of str(); most jobs have no trace
         projects = list({job.project for job in claimed})
         if found := run_sql("jobs", "find_traces", {"ids": ids, "projects": projects, "since": since}):
             traces = dict(found)

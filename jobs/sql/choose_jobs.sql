@@ -22,16 +22,17 @@
 -- params  wanted: most jobs to choose;
 --         starved_after: how many other jobs are claimed before the next overdue job of a lower class;
 --         starved_every: how many other jobs are claimed between two overdue jobs of lower classes;
---         turn_classes, turn_projects, turn_passes: the passes of projects in this executor's turns, class by class;
---         turn_nows: the pass of all other projects, one entry a class;
+--         turn_classes, turn_projects, turn_passes: the passes of projects in this executor's turns, class by class (a
+--         pass says when a project's next turn begins, see fair_share.py);
+--         turn_nows: for each class, the pass of every project that is not named for it;
 --         lanes, rooms, passes: open lanes, the most jobs each may release, and its pass in its project's turns;
 --         resting: lanes whose probe a limit has just refused;
 --         strange: kinds, each with its pool, that this executor leaves to others;
 --         everywhere: whether to read the queues of all projects and tiers;
 --         known_projects, known_priorities, known_since: the only queues to read if `everywhere` is false, each from a
 --         time on (seconds since 1970);
---         flow_projects, flow_passes: the pass of a project's jobs outside lanes in the turns of its lanes, 0 if the
---         project is not named;
+--         flow_projects, flow_passes: projects with lanes, and the passes of their jobs outside lanes, which take turns
+--         with the lanes (0 if a project is not named);
 --         most_bytes: the most bytes that the payloads and partial results of all chosen jobs may have together
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start

@@ -4,7 +4,7 @@
 -- done all the same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
 --
 -- params  logs, sequences: parallel arrays: logs that are summed up, and the sequences of their ids;
---         passes: the number of passes of a sweep over the jobs, after which all jobs are in their pools
+--         passes: how often a sweep goes over all jobs, after which all jobs are in their pools
 -- locks   none
 -- clock   now(): the transaction's start
 -- returns one row: whether a job runs, is ready, or waits for a limit or for the end of an outage, and whether a duty

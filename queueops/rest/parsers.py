@@ -225,8 +225,8 @@ class SpooledLines:
     Attributes:
         lines: Can be read once. `_lines` says what becomes of a line that is too long.
         digest: The request's digest, which must be known before the first line is used.
-        count: The most lines that there can be. If it is not below `enough`, blank lines are left out, and the count
-            ends at `enough`.
+        count: How many lines there are, blank ones perhaps included. If these are `enough`, the lines are counted anew
+            without blank ones, up to `enough`.
     """
 
     lines: Iterator[bytes]

@@ -1,9 +1,9 @@
 """
-Lists of tables with millions of rows.
+The admin's lists of rows, for tables with millions of rows.
 
 Nothing counts a large table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
-without an index of its own looks through windows of WINDOW rows, newest first. After MAX_WINDOWS_OF_A_PAGE it offers
-to look further back: no combination of filters reads more than that for a page.
+without an index of its own looks through windows of WINDOW rows, newest first. After MAX_WINDOWS_OF_A_PAGE, or
+SEARCH_SECONDS, the page stops and offers to look further back, whatever filters are combined.
 """
 
 from __future__ import annotations

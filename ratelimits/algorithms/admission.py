@@ -152,7 +152,7 @@ class Algorithm(ABC):
     @classmethod
     def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
         """
-        Return the figures that use a provider's quota fully and exceed it in no window.
+        Return the figures with which this algorithm keeps a provider's quota in every window of the provider.
 
         Raises:
             ValueError: No figures can keep so small a quota.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from queueops.core.values.numbers import nearest_rank
 
-# The most that a guess may reserve, as a part of the capacity: other calls need room, too.
+# The most that a call with a guessed part may reserve, as a part of the capacity: other calls need room, too.
 MAX_GUESS = 0.5
 
 

@@ -113,7 +113,7 @@ class Writer:
         Check an append; the rows go below the last row of the sheet that is not empty.
 
         Raises:
-            ApiError: The request is invalid, or the range is protected.
+            ApiError: The request is invalid, the range is protected, or the sheet would become too large.
         """
         sheet, asked = spreadsheet.find(text)
         box, row = sheet.within(asked), sheet.end_row()

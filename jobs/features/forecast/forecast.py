@@ -266,8 +266,9 @@ def _sharers(
     job: Job, limits: tuple[LimitForecast, ...], rules: Rules, *, now: datetime
 ) -> dict[int, tuple[int, bool]]:
     """
-    Return by limit how many lanes with work of the job's class or a higher one share its counter, and whether all were
-    seen.
+    Return, by limit, how many lanes share its counter, and whether all lanes that wait were read.
+
+    The job's own lane is counted. Other lanes count if they have work of the job's class or of a higher class.
     """
     if not limits or job.lane is None:
         return {}

@@ -1,4 +1,4 @@
-"""Outages: calls to a service that does not answer wait, and single probes find out when it answers again."""
+"""Outages: while a service does not answer, calls to it wait, and single probes find out when it answers again."""
 
 from jobs.feature import Feature, Tab
 

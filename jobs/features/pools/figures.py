@@ -18,11 +18,12 @@ MAX_HEADS = 5_000  # queues whose oldest job is read
 class PoolDepth:
     """
     Attributes:
-        name: Empty: the jobs that no pool names.
-        ready: Jobs that could go at once; counted up to MAX_OF_A_POOL in lanes, and as many outside of lanes.
-        parked: Jobs that a limit keeps in their lanes, likewise.
+        name: The pool's name. The empty name stands for the jobs that belong to no pool.
+        ready: How many jobs could go at once. Outside lanes at most MAX_OF_A_POOL are counted.
+        parked: How many jobs a limit keeps in their lanes. In lanes at most MAX_OF_A_POOL ready and parked jobs are
+            counted.
         since: When the oldest waiting job became eligible; None: no job waits.
-        clusters, executors: Live ones that serve this pool alone; under the empty name, those that serve all jobs.
+        clusters, executors: How many live ones serve this pool alone; under the empty name, how many serve all jobs.
         is_served: Whether any live executor serves it.
     """
 

@@ -161,7 +161,7 @@ def adapt(body: Mapping[str, Any], takes: frozenset[str]) -> Mapping[str, Any]:
 
 def learn(status: int, body: bytes, sent: Mapping[str, Any]) -> str:
     """
-    Return what a server takes instead of the field that it refuses by name; empty: it names no single field.
+    Return what a server takes instead of the field that it refuses by name; empty: it refuses none, or several.
 
     If only a field's value is refused, such as a max_tokens that is too large, the server does take the field.
     """
@@ -241,7 +241,7 @@ def is_azure(base_url: str) -> bool:
 
 
 def _azure_url(base_url: str, model: str, after: str) -> str:
-    """Return the URL; the model names the deployment. An address without `api-version` is the v1 API's."""
+    """Return the URL. An address without a path gets one: the model's deployment if it has a query, else the v1 API."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     if not path:

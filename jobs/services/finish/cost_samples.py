@@ -25,7 +25,7 @@ class CostSamples:
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep real costs beside estimates. Jobs done in parts are left out: their known cost is the largest part's."""
+        """Keep real costs beside estimates, but not of jobs done in parts: their known cost is the largest part's."""
         for outcome in outcomes:
             if isinstance(outcome, Succeeded | GivenBack) and outcome.usage:
                 self._note_usage(outcome.job, outcome.usage)

@@ -50,7 +50,7 @@ class NobodyWorks:
     No executor lives, and work waits.
 
     Attributes:
-        jobs: How many unfinished jobs wait in projects that have not moved away; scheduled jobs are left out.
+        jobs: How many unfinished jobs wait. Scheduled jobs are left out, as are projects that move or have moved away.
         last_seen: The latest heartbeat of any executor; None: no executor is known.
     """
 

@@ -66,7 +66,7 @@ def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up
     begun = [job for job in running if job.fencing_token <= begun_up_to]
     again = [job for job in begun if is_repeatable(job)]
     unknown = [job for job in begun if job not in again]
-    end_holds([(job.pk, job.fencing_token) for job in unbegun])  # budgets before counters, as claims do
+    end_holds([(job.pk, job.fencing_token) for job in unbegun])  # locks budgets before counters, as claims do
     losing_known([(job.pk, job.fencing_token) for job in begun])
     reclaim([holder_of(job.pk, job.fencing_token) for job in running])
     return SettledClaims(

@@ -145,7 +145,7 @@ def rescue_lapsed() -> int:
         move_jobs(edge, moves[edge])
     for edge in ("bury", "fail"):
         bury(edge, reasons, moves[edge])
-    losing_known([(job.pk, job.fencing_token) for job in lapsed])  # budgets before counters, as claims do
+    losing_known([(job.pk, job.fencing_token) for job in lapsed])  # locks budgets before counters, as claims do
     reclaim([holder_of(job.pk, job.fencing_token) for job in lapsed])
     if lapsed:
         notify(Channel.READY)

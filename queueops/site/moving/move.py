@@ -212,8 +212,8 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 def _all_is_noted(project_id: str) -> bool:
     """
-    Whether all ended jobs are noted for the project's webhooks. The other installation does not search the moved log
-    for ended jobs.
+    Whether all ended jobs are noted for the project's webhooks. The other installation notes no job that ended before
+    the move: its webhooks tell only of jobs that end from then on, and of those that were noted here.
     """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
         return True

@@ -152,10 +152,10 @@ def open_alert(
 
 def open_all(openings: Sequence[Opening]) -> list[int]:
     """
-    Open several alerts; returns the ids of the alerts that were not open.
+    Open several alerts; returns the ids of those that are new.
 
-    Use of a limit and work that waits for it come and go. If an alert about them was resolved less than COMES_BACK ago,
-    that alert is opened again.
+    An alert about a limit's use, or about work that waits for the limit, may end and come back often. If it was
+    resolved less than COMES_BACK ago, it is opened again, and no new one is made.
     """
     returning = [asdict(one) for one in openings if one.kind in COMING_AND_GOING]
     if returning:

@@ -279,7 +279,7 @@ def _seconds_until(at: float | None, now: float) -> float | None:
 
 
 def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
-    """One combiner for all settlements, others by service, so that a locked counter delays no other service's calls."""
+    """One combiner for all settlements, others by service, so that a locked counter seldom delays other services."""
     if not asking.calls:
         return _combiners[0]
     return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]

@@ -122,7 +122,7 @@ def recount_periods(*, since: datetime | None = None) -> list[LedgerDifference]:
     """
     Set the spend of each period to the sum of its ledger, and return the differences. Each period has a transaction.
 
-    A period differs if, when it began, calls that ended did not know of it, or spend was being priced.
+    A period differs if, when it began, a transaction that did not see it was ending calls or pricing spend.
 
     Args:
         since: Only periods that were begun after this; None: all.

@@ -189,8 +189,8 @@ class QueueOps:
         Return what holds a batch back: its waiting jobs in groups that share all limits, the largest first, at most
         five.
 
-        Each group has user, jobs, more (whether it has more jobs than were counted), reasons and last_starts_at; see
-        the reference.
+        Each group has user, jobs, more, reasons and last_starts_at; see the reference. If `more` is true, not all
+        waiting jobs of the batch were counted, and the group may have more.
         """
         return self._run(self._calls.waiting(batch))
 

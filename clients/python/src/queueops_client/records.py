@@ -79,8 +79,8 @@ class Job(Record):
     A job. Lists and the answer to a submission leave some fields None; `QueueOps.job` has them all.
 
     Attributes:
-        created: Whether the submission made the job; False: the job existed already.
-        outcome: The outcome of the submission: `created`; `duplicate`: a job with its idempotency_key existed;
+        created: After a submission, whether it made the job; False: the job existed already.
+        outcome: After a submission, its outcome: `created`; `duplicate`: a job with its idempotency_key existed;
             `pending`: a job with its unique_key did, and stays as it is; `replaced`: such a job does the new work.
         waiting_for: Why it does not run now, in words.
         cost: Units or tokens, as estimated; `costs`: the estimate by unit, if one figure does not say all.

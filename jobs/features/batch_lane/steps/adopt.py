@@ -148,7 +148,7 @@ def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: s
         creations=1,
         submitted_at=remote.made_at or Now(),
     )
-    with connection.cursor() as cursor:  # after the locks, so that no claim of these jobs has a later token
+    with connection.cursor() as cursor:  # the jobs are locked: no earlier claim of them has a later token
         cursor.execute("SELECT nextval('jobs_fencing_token')")
         token: int = cursor.fetchall()[0][0]
     ProviderBatchLine.objects.bulk_create(
