@@ -79,7 +79,7 @@ class DoorView(ApiView):
 
 class SingleCall(DoorView):
     """
-    A call whose caller waits: dashboards/live/long_polls.py holds the response back until the answer is there.
+    A call whose caller waits: dashboards/live/long_polls.py holds the response back until the end, or a timeout.
 
     Attributes:
         root: The beginning of the door's addresses.

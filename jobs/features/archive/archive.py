@@ -45,7 +45,7 @@ Say = Callable[[str], object]
 
 
 class ArchiveBusy(ArchiveError):
-    """Another process works on the archive, which is free again once that process ends, or an hour after it died."""
+    """Another process works on the archive, which is free once that work is done, or an hour after the process died."""
 
     code = "archive_busy"
     status = 409

@@ -1,4 +1,8 @@
-"""Makes dead letters of jobs that no worker has been able to carry out for QUEUEOPS_UNSERVED_HOURS."""
+"""
+Makes dead letters of jobs whose kind or payload no worker took for QUEUEOPS_UNSERVED_HOURS.
+
+Jobs that wait for a payload key are left alone.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,11 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
 
 
 def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
-    """Causes whose letters come fast: alerted before, and not fast in the GROWTH_MINUTES before; or growing still."""
+    """
+    Return the causes whose letters come fast now, and whose growth is new or goes on.
+
+    Growth is new if letters did not come fast in the GROWTH_MINUTES before, and the cause's open alert is older still.
+    """
     fast_now = [cause for cause, one in recent.items() if one.count >= fast]
     if not fast_now:
         return []
