@@ -13,7 +13,7 @@ from django.db import connection
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.claim.scan_cursor import DEAR_SECONDS, MOST, SHARE, ScanCursor
+from jobs.services.claim.scan_cursor import DEAR_SECONDS, DEAR_SECONDS_A_JOB, MOST, SHARE, ScanCursor
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import Priority
 from jobs.transitions import Move, move_jobs
@@ -51,6 +51,17 @@ def test_as_long_as_a_look_is_cheap_each_claim_looks_everywhere():
     for _ in range(3):
         job, other = aged(5), make_job(project="other")
         assert set(claimed(heads, clock, takes=DEAR_SECONDS / 2)) == {job.pk, other.pk}
+
+
+@pytest.mark.django_db
+def test_a_look_may_take_longer_for_each_job_that_it_chooses():
+    clock = Clock()
+    heads = ScanCursor(clock)
+    for count, is_dear in ((1, True), (40, False)):
+        make_jobs(count)
+        claimed(heads, clock, takes=DEAR_SECONDS + 39 * DEAR_SECONDS_A_JOB)
+        assert heads.is_dear is is_dear
+        clock.now += 60.0
 
 
 @pytest.mark.django_db
