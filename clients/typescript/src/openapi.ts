@@ -3801,8 +3801,8 @@ export interface components {
          *     Attributes:
          *         delayed: Calls that waited for this limit.
          *         total_wait_seconds: Summed over the calls.
-         *         p95_wait_seconds: Of all calls, including calls that did not wait.
-         *         longest_wait_seconds: Of one call.
+         *         p95_wait_seconds: The 95th percentile over all calls, including calls that did not wait.
+         *         longest_wait_seconds: The longest wait of one call.
          *         rejected: Calls that could never fit.
          *         utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
          *         busiest_key: Empty where nothing was counted.

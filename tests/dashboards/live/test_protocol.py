@@ -91,8 +91,8 @@ def test_a_client_that_comes_back_gets_what_it_missed(client: LiveClient, key: s
 def test_the_cursor_of_a_pull_resumes_a_socket(client: LiveClient, key: str):
     """Even the first pull of a process, of a log that is longer than what is searched for a batch's events."""
     batch = make_batch()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT setval('jobs_jobevent_id', nextval('jobs_jobevent_id') + %s)", [2 * MAX_MISSED_IDS])
+    with connection.cursor() as database:
+        database.execute("SELECT setval('jobs_jobevent_id', nextval('jobs_jobevent_id') + %s)", [2 * MAX_MISSED_IDS])
     job = make_job(batch=batch)
     cursor = get(client, f"/api/v1/batches/{batch.pk}/", key)["cursor"]
     move_along("dispatch", [job.pk])
