@@ -140,6 +140,16 @@ def test_a_cursor_beyond_a_log_that_went_back_is_forgotten_before_anybody_says_s
     assert settled <= wait_for(lambda: log_cursor().id, what="a cursor of what is there now") < before
 
 
+def test_a_cursor_goes_on_where_the_database_has_no_epoch_yet_and_is_forgotten_once_it_has(settled: int, monkeypatch):
+    Epoch.objects.all().delete()
+    assert log_cursor() == (0, "")
+    wait_for(lambda: log_cursor().id >= settled, what="a cursor without an epoch")
+    monkeypatch.setattr(event_log, "MARK_SECONDS", 60.0)  # from here on nothing is marked anew
+    assert log_cursor().id >= settled
+    Epoch.objects.create(value="e" * 16, began_at=timezone.now())
+    assert log_cursor() == (0, "e" * 16)
+
+
 def test_a_cursor_is_not_forgotten_where_another_reader_settles_later_events_meanwhile(settled: int, monkeypatch):
     class Between:
         """The lock; before it is taken the second time, another reader settles an event that was just written."""

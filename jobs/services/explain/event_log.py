@@ -50,7 +50,7 @@ class Horizon:
 
     def __init__(self) -> None:
         self.settled = 0
-        self.epoch: str | None = None
+        self.epoch: str | None = ""  # before the first read; None: the database has no epoch yet
         self._marks: deque[tuple[int, int]] = deque()
         self._marked_id = 0
         self._marked_at = float("-inf")
@@ -111,7 +111,7 @@ def log_cursor() -> Cursor:
     with hot_cursor() as cursor:
         [(last_id, epoch, *_)] = cursor.execute(LAST_ID).fetchall()
         with _lock:
-            if horizon.epoch is None:  # the process's first cursor: 0 would be too old to resume from in a long log
+            if horizon.epoch == "":  # the process's first cursor: 0 would be too old to resume from in a long log
                 horizon.begin_anew(epoch)
             # Copy `settled` before reading the newest id: meanwhile, another thread may settle an id newer than that.
             settled, is_due = horizon.settled, horizon.is_due(last_id)
