@@ -25,7 +25,7 @@ from jobs.states import JobState
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Price, Spend
-from ratelimits.services.money.reports import total
+from ratelimits.money.reports import total
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox
 

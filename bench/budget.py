@@ -17,9 +17,9 @@ from jobs.states import RUNNING, WAITING, JobState
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import BudgetHold, BudgetPeriod, Limit, Price, Spend
-from ratelimits.services.money.holds import recount_periods
-from ratelimits.services.money.reports import total
-from ratelimits.services.money.save_budget import create_budget
+from ratelimits.money.holds import recount_periods
+from ratelimits.money.reports import total
+from ratelimits.money.save_budget import create_budget
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox
 

@@ -14,10 +14,10 @@ from bench.harness.processes import cpu_seconds
 from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
+from ratelimits.limiter.answers import Asking, ask
+from ratelimits.limiter.decide import Call
+from ratelimits.limits.catalogue import forget
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limiter.answers import Asking, ask
-from ratelimits.services.limiter.decide import Call
-from ratelimits.services.limits.catalogue import forget
 from ratelimits.subjects import Subject
 
 ONE_SCOPE = "bench-one"

@@ -21,10 +21,10 @@ from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limits import catalogue
 from ratelimits.models import CostEstimate, Price
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money.reports import spent_on_batch
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.money.reports import spent_on_batch
+from ratelimits.tuning.limits import create_limit
 from tests.support.documents import document
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox

@@ -20,9 +20,9 @@ from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.models import Allowance
-from ratelimits.services.usage.ingest import Reported, ingest
-from ratelimits.services.usage.ledger import check_ledger
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.usage.ingest import Reported, ingest
+from ratelimits.usage.ledger import check_ledger
+from ratelimits.usage.reserve import reserve
 
 BATCH = 500
 USERS = [UUID(int=number) for number in range(50)]

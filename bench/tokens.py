@@ -18,7 +18,7 @@ from jobs.models import Job
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox
 

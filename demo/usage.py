@@ -11,8 +11,8 @@ from datetime import datetime
 from uuid import UUID, uuid5
 
 from ratelimits.models import Allowance
-from ratelimits.services.usage.allowances import set_allowance
-from ratelimits.services.usage.ingest import Reported, ingest
+from ratelimits.usage.allowances import set_allowance
+from ratelimits.usage.ingest import Reported, ingest
 
 TOKENS_EACH = 5_000  # about sixty calls of the app
 SHARES = {"ada": 0.85, "ben": 0.62, "cleo": 0.31, "dan": 0.06}  # used of TOKENS_EACH; ada and ben raise alerts

@@ -57,9 +57,9 @@ from queueops.core.processes.parent import end_with_parent
 from queueops.core.values.numbers import MEGABYTE
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
-from ratelimits.services.limits.defaults import tell_unheeded_settings
-from ratelimits.services.tuning.upkeep import forget_old
-from ratelimits.services.usage import release
+from ratelimits.limits.defaults import tell_unheeded_settings
+from ratelimits.tuning.upkeep import forget_old
+from ratelimits.usage import release
 
 logger = logging.getLogger(__name__)
 

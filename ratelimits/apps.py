@@ -8,7 +8,7 @@ class RatelimitsConfig(AppConfig):
 
     def ready(self) -> None:
         from queueops.tenancy.secrets import credentials
-        from ratelimits.services.limits.quota_users import warn_of_users_apart
+        from ratelimits.limits.quota_users import warn_of_users_apart
 
         from .models import AlertRoute
 

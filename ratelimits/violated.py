@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ratelimits.costs import UNTIL_THE_END
 from ratelimits.feedback import PushBack, Violation
+from ratelimits.limits.catalogue import Rule
 from ratelimits.models import Limit, LimitCallType, Unit
-from ratelimits.services.limits.catalogue import Rule
 
 _LEVEL_OF_RULE: dict[str, int] = {
     Limit.Scope.USER: 0,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from jobs.services.submit.submit import submit_batch
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 
 from .seeding import PROJECT, one_project
 

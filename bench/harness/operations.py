@@ -15,7 +15,7 @@ from jobs.lanes import lane_name, subject_of
 from jobs.models import Batch, Executor, new_id
 from jobs.services.upkeep.partitions import EVENTS
 from queueops.tenancy.models import Project
-from ratelimits.services.limits.defaults import load_limits, names_of_defaults
+from ratelimits.limits.defaults import load_limits, names_of_defaults
 
 DAYS = 5  # over which the work is spread
 PROJECTS = 40

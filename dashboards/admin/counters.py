@@ -19,11 +19,11 @@ from queueops.screens.filters import Choice
 from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from ratelimits.limiter.view.gauges import CounterGauge, gauges
+from ratelimits.limits.catalogue import rules_of
+from ratelimits.limits.validation import figure
 from ratelimits.models import Counter, CounterFeedback, Limit
-from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
-from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import counter_id
-from ratelimits.validation import figure
 
 from .gauge_parts import cap_in_words, gauge_bar, marks
 from .limit_page import users_of

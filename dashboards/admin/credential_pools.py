@@ -24,8 +24,8 @@ from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selec
 from queueops.tenancy.credential_pools import pools
 from queueops.tenancy.credential_pools.refusals import Absence, absences
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
-from ratelimits.services.limiter.view.headroom import WITHOUT_END, Headroom, read_headroom
-from ratelimits.services.limits.catalogue import rules
+from ratelimits.limiter.view.headroom import WITHOUT_END, Headroom, read_headroom
+from ratelimits.limits.catalogue import rules
 from ratelimits.subjects import Subject
 
 from .credential_pool_form import CredentialPoolForm, MembersFormSet, audited

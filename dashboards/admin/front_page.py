@@ -16,7 +16,7 @@ from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState, told_apart
 from queueops.core.postgres.replica import replica_standing
 from queueops.screens import formatting
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+from ratelimits.usage.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 MAX_PROJECTS_SHOWN = 50
 MAX_OF_USERS = 1_000  # open alerts about users' allowances are counted up to this number

@@ -11,10 +11,10 @@ from django.utils.safestring import SafeString
 from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behind
 from queueops.screens import formatting
 from ratelimits.costs import PER_CALL
+from ratelimits.limiter.view.gauges import CounterGauge, gauges
+from ratelimits.limits.catalogue import rules_of
+from ratelimits.limits.validation import KINDS, NOUNS, figure
 from ratelimits.models import Limit
-from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
-from ratelimits.services.limits.catalogue import rules_of
-from ratelimits.validation import KINDS, NOUNS, figure
 
 WHOLE = 100.0
 COUNTERS_OF_A_LIST = 50  # so many counters of a limit are read, the last changed first; the fullest is shown

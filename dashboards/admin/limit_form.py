@@ -12,14 +12,14 @@ from queueops.core.errors import QueueOpsError
 from queueops.screens.confirm_form import AskingForm
 from queueops.screens.forms import SuggestingWidget
 from ratelimits.errors import InvalidLimit
+from ratelimits.limits.catalogue import rule_of
+from ratelimits.limits.known_names import KnownName, suggested
+from ratelimits.limits.overrides import fault_of_end
+from ratelimits.limits.save_limit import EDITABLE
+from ratelimits.limits.validation import check_override
 from ratelimits.models import Limit, LimitOverride
-from ratelimits.services.limits.catalogue import rule_of
-from ratelimits.services.limits.known_names import KnownName, suggested
-from ratelimits.services.limits.overrides import fault_of_end
-from ratelimits.services.limits.save_limit import EDITABLE
-from ratelimits.services.tuning.review_limit import propose_limit
-from ratelimits.services.tuning.simulate import Simulation, simulate
-from ratelimits.validation import check_override
+from ratelimits.tuning.review_limit import propose_limit
+from ratelimits.tuning.simulate import Simulation, simulate
 
 SIMULATE = "_simulate"
 DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, they get a new limit's defaults

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from queueops.screens.formatting import NOTHING, duration
 from queueops.tenancy.user_labels import in_words
 from ratelimits.costs import PER_CALL
+from ratelimits.limiter.view.gauges import Used, top_users
 from ratelimits.models import Limit
-from ratelimits.services.limiter.view.gauges import Used, top_users
-from ratelimits.services.tuning.simulate import SimulatedOutcome, Simulation
+from ratelimits.tuning.simulate import SimulatedOutcome, Simulation
 
 
 class Compared(NamedTuple):

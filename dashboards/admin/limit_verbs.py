@@ -17,10 +17,10 @@ from queueops.core.clock import database_moment
 from queueops.core.values.ends import read_end
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
+from ratelimits.limits import overrides
+from ratelimits.limits.validation import figure
 from ratelimits.models import Counter, LimitOverride
-from ratelimits.services.limits import overrides
-from ratelimits.services.tuning import limits, stated_caps, steer_counter
-from ratelimits.validation import figure
+from ratelimits.tuning import limits, stated_caps, steer_counter
 
 MAX_MINUTES_COOLED = steer_counter.MAX_COOL_DOWN_SECONDS // 60
 

@@ -16,11 +16,11 @@ from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import Choice
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of, on_one
+from ratelimits.limits import overrides
+from ratelimits.limits.validation import KINDS, figure, key_example
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limits import overrides
-from ratelimits.services.tuning import limits
-from ratelimits.services.tuning.stated_caps import proposals_of
-from ratelimits.validation import KINDS, figure, key_example
+from ratelimits.tuning import limits
+from ratelimits.tuning.stated_caps import proposals_of
 
 from .gauge_parts import (
     LimitStanding,

@@ -28,11 +28,11 @@ from jobs.states import JobState
 from queueops.audit import stream
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.postgres.replica import off_primary, replica_standing
+from ratelimits.limiter.view.gauges import CounterGauge, gauges
+from ratelimits.limits.ramps import ramp_now
 from ratelimits.models import QuotaAlert
-from ratelimits.money import MICRO
-from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
-from ratelimits.services.limits.ramps import ramp_now
-from ratelimits.services.usage.totals import usage_totals
+from ratelimits.money.amounts import MICRO
+from ratelimits.usage.totals import usage_totals
 
 MAX_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100

@@ -9,9 +9,9 @@ from django.db.models import Case, IntegerField, Value, When
 
 from dashboards.services.shared.cache import CachedRead
 from dashboards.services.shared.wire import iso, link
+from ratelimits.alerts.silences import silence_of
 from ratelimits.models import AlertSilence, QuotaAlert
-from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
-from ratelimits.services.alerts.silences import silence_of
+from ratelimits.usage.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 MAX_ALERTS = 20
 ALERTS_KEPT_SECONDS = 30.0  # reading users' open alerts is too slow for every second

@@ -14,10 +14,10 @@ from dashboards.services.shared.wire import iso, link
 from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behind
 from jobs.services.upkeep.health import HeldBack
 from queueops.core.clock import database_now
+from ratelimits.limiter.view.gauges import CounterGauge, gauge_of
+from ratelimits.limits.catalogue import Rule, rules
+from ratelimits.limits.validation import NOUNS
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limiter.view.gauges import CounterGauge, gauge_of
-from ratelimits.services.limits.catalogue import Rule, rules
-from ratelimits.validation import NOUNS
 
 MAX_LIMITS_READ = 200  # the limits that are read, oldest first
 MAX_GAUGES_SHOWN = 16  # gauges that are shown

@@ -13,7 +13,7 @@ from jobs.services.operate.pauses import OPERATORS
 from jobs.services.upkeep.health import Finding, health_of
 from jobs.states import JobState
 from queueops.core.clock import database_now
-from ratelimits.services.limits.ramps import ShownRamp
+from ratelimits.limits.ramps import ShownRamp
 
 from .alerts import alert_row
 from .batches import batch_rows

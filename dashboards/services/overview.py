@@ -33,9 +33,9 @@ from jobs.services.upkeep.health import (
 from jobs.states import JobState, told_apart
 from queueops.core.clock import database_moment
 from queueops.tenancy.people import names_of
+from ratelimits.alerts.silences import silence_of
+from ratelimits.limits.ramps import ShownRamp, ramp_now
 from ratelimits.models import AlertSilence, QuotaAlert
-from ratelimits.services.alerts.silences import silence_of
-from ratelimits.services.limits.ramps import ShownRamp, ramp_now
 
 from .alerts import open_alerts
 from .limits import limits_now

@@ -15,9 +15,9 @@ from jobs.services.explain.snapshots import project_counts
 from jobs.services.upkeep.has_work import calls_service, is_held_by
 from jobs.services.upkeep.health import Finding, Situation, findings, health_of, open_letters
 from queueops.tenancy.people import names_of
+from ratelimits.alerts.silences import silence_of
+from ratelimits.limits.ramps import ramp_now
 from ratelimits.models import AlertSilence, QuotaAlert
-from ratelimits.services.alerts.silences import silence_of
-from ratelimits.services.limits.ramps import ramp_now
 
 from .limits import limits_now
 from .overview import MAX_EXECUTORS, MAX_PAUSES, MAX_SILENT, Counts

@@ -8,8 +8,8 @@ from django.conf import settings
 
 from dashboards.services.shared.cache import CachedRead
 from dashboards.services.shared.wire import list_link
-from ratelimits.money import MICRO
-from ratelimits.services.money.reports import spent_today_by_project
+from ratelimits.money.amounts import MICRO
+from ratelimits.money.reports import spent_today_by_project
 
 SPEND_KEPT_SECONDS = 30.0
 

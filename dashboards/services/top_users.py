@@ -9,8 +9,8 @@ from typing import Any
 
 from dashboards.services.shared.cache import CachedRead
 from queueops.tenancy.user_labels import in_words
+from ratelimits.limiter.view.gauges import top_users
 from ratelimits.models import CallTally, Limit
-from ratelimits.services.limiter.view.gauges import top_users
 
 MAX_LIMITS_OF_USERS = 12  # limits that are read; each reads up to 100,000 tallies
 MAX_USERS_OF_A_LIMIT = 3

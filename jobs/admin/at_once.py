@@ -18,9 +18,9 @@ from unfold.widgets import (
 from jobs.handlers.registry import all_handlers
 from queueops.screens.forms import OptionalReasonForm, SuggestingWidget, offer
 from queueops.screens.verbs import Verb, VerbOutcome
-from ratelimits.services.limits.known_names import KnownName, suggested
-from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
-from ratelimits.validation import figure
+from ratelimits.limits.known_names import KnownName, suggested
+from ratelimits.limits.validation import figure
+from ratelimits.tuning.concurrency_caps import MAX_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
 
 SET, REMOVE = "ratelimits.change_limit", "ratelimits.delete_limit"
 

@@ -23,7 +23,7 @@ from jobs.services.operate.pauses import OPERATORS
 from jobs.states import Priority
 from queueops.core.values.masking import masked, unmasked
 from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, SuggestingWidget, minutes_field
-from ratelimits.services.limits.known_names import suggested
+from ratelimits.limits.known_names import suggested
 
 MAX_EDITABLE = 500_000  # characters of a payload in a text field
 

@@ -6,8 +6,8 @@ from django.conf import settings
 
 from jobs.features.forecast.delivery import WayPrices
 from queueops.core.values.numbers import numbered
-from ratelimits.money import shown
-from ratelimits.services.money.reports import SpendSum
+from ratelimits.money.amounts import shown
+from ratelimits.money.reports import SpendSum
 
 
 def prices_shown(prices: WayPrices | None) -> str | None:

@@ -35,7 +35,7 @@ from queueops.screens.verbs import (
     show_error,
 )
 from queueops.tenancy.people import name_of
-from ratelimits.services.limits import ramps
+from ratelimits.limits import ramps
 
 from .forms import PauseForm
 

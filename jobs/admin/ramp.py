@@ -15,8 +15,8 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one
 from queueops.tenancy.people import name_of
+from ratelimits.limits import ramps
 from ratelimits.models import ResumeRamp
-from ratelimits.services.limits import ramps
 
 PERMISSION = "jobs.pause_work"
 

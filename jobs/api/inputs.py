@@ -19,7 +19,7 @@ from queueops.core.values.tags import Tags
 from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import Input
 from queueops.tenancy.models import MAX_GUARDED
-from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE
+from ratelimits.tuning.concurrency_caps import MAX_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]

@@ -13,8 +13,8 @@ from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Credential, CredentialPool
 from queueops.tenancy.secrets.credentials import usable_by
+from ratelimits.limits.known_names import MAX_SUGGESTED
 from ratelimits.models import Price
-from ratelimits.services.limits.known_names import MAX_SUGGESTED
 
 from .errors import BadModelRoute, NoModelRoute, UnknownModelRoute
 from .models import REST, ModelRoute, Protocol

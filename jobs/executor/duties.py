@@ -20,9 +20,9 @@ from jobs.features.watches import watch
 from jobs.services.operate import pauses
 from jobs.services.upkeep import batches, executors, upkeep, worker_deaths
 from queueops.core.processes.isolate_failures import one_by_one
-from ratelimits.services.limiter import decide
-from ratelimits.services.money import holds
-from ratelimits.services.usage import release
+from ratelimits.limiter import decide
+from ratelimits.money import holds
+from ratelimits.usage import release
 
 from .outcome_log import OutcomeLog
 

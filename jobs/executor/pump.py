@@ -57,9 +57,9 @@ from queueops.core.telemetry.logs import tell_of
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.credential_pools import server_settings
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
-from ratelimits.services.limiter import decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money.budgets import budgets_of
+from ratelimits.limiter import decide
+from ratelimits.limits import catalogue
+from ratelimits.money.budgets import budgets_of
 
 from .adaptive_concurrency import AdaptiveConcurrency
 from .duties import DUTY_SECONDS, Duties

@@ -24,7 +24,7 @@ from queueops.core.errors import QueueOpsError, error_body
 from queueops.core.postgres.conditions import ServerCondition
 from queueops.core.web.error_forms import DOORS, in_form_of
 from queueops.core.web.refusals import CHALLENGE
-from ratelimits.api.urls import functions
+from ratelimits.urls import functions
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ API_PAGE = SpectacularSwaggerSplitView.as_view(
 version_1: list[URLPattern | URLResolver] = [
     path("", include("jobs.api.urls")),
     path("", include(api_patterns)),
-    path("", include("ratelimits.api.urls")),
+    path("", include("ratelimits.urls")),
     path("schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
     path("docs/", API_PAGE, name="api-docs"),
 ]

@@ -31,8 +31,8 @@ from jobs.testing import StillUnfinished, drain
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, LimitOverride
-from ratelimits.services.limits import catalogue
 
 ACTOR = "system:rehearse"
 PROJECT = "rehearsal"

@@ -386,7 +386,7 @@ class CredentialPool(models.Model):
     """
     Several credentials of one service: each call shows one of them. A payload names a pool as it names a credential.
 
-    The member is chosen when a job is claimed: see ratelimits/services/limits/alternatives.py.
+    The member is chosen when a job is claimed: see ratelimits/limits/alternatives.py.
     """
 
     name = models.SlugField(

@@ -4,7 +4,7 @@ The interface of every algorithm: whether a call may go now, and when it may.
 An algorithm is a frozen record of a limit's figures. `open` reads a counter's state at one instant into
 a meter, the working copy of one decision. A decision over several limits opens one meter for each. It makes
 all its grants first: `room_for` on every meter, then `take` on every meter. Only then does it put the denied
-calls in line (`line_up`). See ratelimits/services/limiter/evaluate.py.
+calls in line (`line_up`). See ratelimits/limiter/evaluate.py.
 
 A state is a JSON object that the caller stores as it is; `{}` is a counter never used. A state that
 another algorithm wrote counts as unused: a limit whose algorithm is changed starts anew.

@@ -1,7 +1,12 @@
 """The records of the limiter, of allowances and of money."""
 
-from .alert import AlertRoute, AlertSilence, QuotaAlert
-from .allowance import (
+from ratelimits.alerts.models import AlertRoute, AlertSilence, QuotaAlert
+from ratelimits.limiter.models import CallTally, Charge, CostEstimate, DecideAnswer
+from ratelimits.limits.models import Counter, Limit, LimitCallType, LimitOverride, LimitScope, Unit
+from ratelimits.limits.resume_ramp import ResumeRamp
+from ratelimits.money.models import Budget, BudgetHold, BudgetPeriod, BudgetScope, Price, Spend, Via
+from ratelimits.tuning.models import CounterFeedback
+from ratelimits.usage.models import (
     Allowance,
     AllowanceOverride,
     AllowancePolicy,
@@ -10,12 +15,6 @@ from .allowance import (
     UsageReservation,
     UsageTracking,
 )
-from .budget import Budget, BudgetHold, BudgetPeriod, BudgetScope
-from .feedback import CounterFeedback
-from .limit import Counter, Limit, LimitCallType, LimitOverride, LimitScope, Unit
-from .money import Price, Spend, Via
-from .ramp import ResumeRamp
-from .usage import CallTally, Charge, CostEstimate, DecideAnswer
 
 __all__ = [
     "AlertRoute",

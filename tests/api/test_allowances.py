@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, UsageTracking
-from ratelimits.services.usage.allowances import set_override
+from ratelimits.usage.allowances import set_override
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 from tests.support.api import told

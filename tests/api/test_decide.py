@@ -15,12 +15,12 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from queueops.core.embedded.cluster import EmbeddedServer
+from ratelimits.limiter.answers import Asking, ask, forget_answers
+from ratelimits.limiter.decide import Call, Settlement, reclaim_expired
+from ratelimits.limiter.outage import LimiterUnavailable, outage
+from ratelimits.limiter.view.gauges import gauges
+from ratelimits.limits import catalogue
 from ratelimits.models import CallTally, Charge, Counter, DecideAnswer, Limit
-from ratelimits.services.limiter.answers import Asking, ask, forget_answers
-from ratelimits.services.limiter.decide import Call, Settlement, reclaim_expired
-from ratelimits.services.limiter.outage import LimiterUnavailable, outage
-from ratelimits.services.limiter.view.gauges import gauges
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.api.conftest import Api, error_of, key_for
 from tests.support.api import told

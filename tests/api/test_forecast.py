@@ -18,10 +18,10 @@ from jobs.features.flow.models import SINCE_EVER
 from jobs.models import BatchPace, Executor, FlowSample, PauseSwitch
 from queueops.tenancy.models import Credential
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limiter import estimates
+from ratelimits.limits import catalogue
 from ratelimits.models import Budget, CostEstimate, Limit, Price
-from ratelimits.services.limiter import estimates
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money import budgets, prices
+from ratelimits.money import budgets, prices
 from tests.api.conftest import SPEC, Api, error_of
 from tests.factories import make_jobs, make_project
 from tests.support.undone import undone

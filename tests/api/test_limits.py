@@ -13,14 +13,14 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from queueops.audit.models import AuditEntry
-from ratelimits.api.inputs import LimitFigures
 from ratelimits.feedback import PushBack
+from ratelimits.limiter.answers import Asking, ask
+from ratelimits.limiter.decide import Call
+from ratelimits.limits import catalogue
+from ratelimits.limits.api.inputs import LimitFigures
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter.answers import Asking, ask
-from ratelimits.services.limiter.decide import Call
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.feedback import Refusal, push_backs
 from ratelimits.subjects import Subject
+from ratelimits.tuning.feedback import Refusal, push_backs
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_project
 from tests.support.api import faults_of, pages

@@ -11,7 +11,7 @@ import pytest
 from drf_spectacular.generators import SchemaGenerator
 
 from jobs.models import BulkOperation
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_batch, make_dead_letter, make_job, make_schedule, make_webhook
 from tests.support.api import told

@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 
-from ratelimits.api.inputs import MAX_USE
 from ratelimits.models import Allowance, UsageReservation, UsageTracking
+from ratelimits.usage.api.inputs import MAX_USE
 from tests.api.conftest import Api, error_of, key_for
 from tests.api.usage import OTHER, RESERVE, USER, reserve
 from tests.factories import make_allowance, make_reservation, make_usage_event, make_usage_month

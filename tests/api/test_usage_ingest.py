@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from queueops.core.values.numbers import ENVELOPE_BYTES, MEGABYTE
-from ratelimits.api.events import MAX_ECHO_LENGTH
-from ratelimits.api.inputs import MAX_EVENTS, MAX_USE
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
+from ratelimits.usage.api.events import MAX_ECHO_LENGTH
+from ratelimits.usage.api.inputs import MAX_EVENTS, MAX_USE
 from tests.api.conftest import Api, error_of, key_for
 from tests.api.usage import OTHER, USER, reserve
 from tests.factories import make_allowance, make_project, make_reservation

@@ -13,9 +13,9 @@ from jobs.models import Executor, Job
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.api.conftest import Api, key_for
 from tests.factories import make_batch, make_job, make_jobs

@@ -30,18 +30,16 @@ BREACHES = {
         ("queueops.tenancy.models", "queueops.rest.views"),
         ("queueops.rest.views", "queueops.access.models"),
         ("queueops.access.models", "ratelimits.models"),
-        ("ratelimits.services.limiter.decide", "jobs.models"),
+        ("ratelimits.limiter.decide", "jobs.models"),
         ("jobs.services.claim.claim", "dashboards.services.ops"),
         ("dashboards.services.ops", "demo.zones"),
         ("demo.zones", "queueops.site.urls"),
     ],
     "Only jobs.cluster and jobs.forking know django-q2": [("jobs.services.claim.claim", "django_q")],
     "Only dashboards knows channels": [("jobs.services.claim.claim", "channels")],
-    "Services translate nothing and call no surface": [
-        ("ratelimits.services.limiter.decide", "queueops.screens.verbs")
-    ],
+    "Services translate nothing and call no surface": [("jobs.services.claim.claim", "queueops.screens.verbs")],
     "Of the limiter others know services, models and vocabulary": [
-        ("jobs.services.claim.claim", "ratelimits.admin.alerts")
+        ("jobs.services.claim.claim", "ratelimits.alerts.admin.alerts")
     ],
     "Of the queue others know services, models, states and vocabulary": [
         ("dashboards.services.ops", "jobs.admin.jobs.screen"),
@@ -63,9 +61,12 @@ BREACHES = {
         ("jobs.features.pools.pools", "jobs.features.watches.watch"),
     ],
     "The limiter's services stand in layers": [
-        ("ratelimits.services.limits.catalogue", "ratelimits.services.alerts.alerts"),
-        ("ratelimits.services.alerts.alerts", "ratelimits.services.limiter.decide"),
-        ("ratelimits.services.limiter.decide", "ratelimits.services.tuning.limits"),
+        ("ratelimits.algorithms.kinds", "ratelimits.limits.catalogue"),
+        ("ratelimits.limits.catalogue", "ratelimits.alerts.alerts"),
+        ("ratelimits.alerts.alerts", "ratelimits.usage.standings"),
+        ("ratelimits.usage.reserve", "ratelimits.money.spend"),
+        ("ratelimits.money.spend", "ratelimits.limiter.decide"),
+        ("ratelimits.limiter.decide", "ratelimits.tuning.limits"),
     ],
     "The executor knows no django-q2": [("jobs.executor.loop", "jobs.cluster")],
 }

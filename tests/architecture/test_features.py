@@ -126,11 +126,13 @@ def test_a_record_is_plain_data():
 
 SURFACES = {"admin", "answers", "api", "examples", "inputs", "serializers"}
 TRANSLATORS = ("queueops.screens", "queueops.rest", "rest_framework", "unfold", "jobs.api", "jobs.admin")
+OF_THE_LIMITER = re.compile(r"ratelimits\.(\w+\.)?(admin|api|urls)\b")
 
 
 def translators_in(source: str) -> set[str]:
     own = {f"jobs.features.{folder}.{surface}" for folder in folders() for surface in SURFACES}
-    return {name for name in imported(source) if name.startswith(TRANSLATORS) or name.startswith(tuple(own))}
+    begins = (*TRANSLATORS, *own)
+    return {name for name in imported(source) if name.startswith(begins) or OF_THE_LIMITER.match(name)}
 
 
 def test_a_service_of_a_feature_translates_nothing_and_calls_no_surface():
@@ -145,6 +147,21 @@ def test_a_service_of_a_feature_translates_nothing_and_calls_no_surface():
     assert translators_in("from rest_framework.views import APIView\nfrom jobs.features.flow.api import X") == {
         "rest_framework.views.APIView",
         "jobs.features.flow.api.X",
+    }
+
+
+def test_a_service_of_the_limiter_translates_nothing_and_calls_no_surface():
+    folder = ROOT / "ratelimits"
+    with all_faults() as of:
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if not {"admin", "api", "urls", "management"} & {*parts}:
+                with of("/".join(parts)):
+                    assert translators_in(path.read_text()) == set()
+                    assert not {node.module for node in relative_imports(path.read_text())} & {"admin", "api", "urls"}
+    assert translators_in("from ratelimits.money.api.budgets import X\nfrom ratelimits import urls") == {
+        "ratelimits.money.api.budgets.X",
+        "ratelimits.urls",
     }
 
 

@@ -7,8 +7,8 @@ import re
 from typing import get_args
 
 from jobs.states import JobState, Priority
+from ratelimits.limiter.decide import Kind
 from ratelimits.models import UsageReservation
-from ratelimits.services.limiter.decide import Kind
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 

@@ -23,7 +23,7 @@ ALONE = {
     "queueops.core.env.database": "a section of the settings, as the modules beside it are",
     "queueops.screens.formats.en.formats": "Django finds it through FORMAT_MODULE_PATH",
     "queueops.site.whose": "it needs models, and asgi.py sets Django up first",
-    "ratelimits.services.limits.quota_users": "apps.py registers it, and there no model can be imported",
+    "ratelimits.limits.quota_users": "apps.py registers it, and there no model can be imported",
 }
 DOTTED = re.compile(r"[\"'](\w+(?:\.\w+)+)[\"']")
 

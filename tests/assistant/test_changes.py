@@ -8,9 +8,9 @@ from django.core import signing
 from jobs.models import BulkOperation, Job, PauseSwitch
 from jobs.services.operate.pauses import pause_scope
 from queueops.assistant import confirmations
+from ratelimits.alerts.alerts import open_alert
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limits import catalogue
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.security.world import everything
 from tests.support.assistants import Answered, assistant_of, confirm, made, previewed

@@ -23,12 +23,12 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
+from ratelimits.alerts.alerts import open_alert
+from ratelimits.limiter import estimates
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limiter import estimates
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money import budgets, prices
-from ratelimits.services.money.save_budget import create_budget
+from ratelimits.money import budgets, prices
+from ratelimits.money.save_budget import create_budget
 from tests.factories import make_batch, make_jobs
 from tests.security.world import everything
 from tests.support.assistants import Assistant, assistant_of, made

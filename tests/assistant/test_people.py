@@ -17,9 +17,9 @@ from queueops.access.services.personal_tokens import issue_token, revoke_tokens
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy.models import digest_of
+from ratelimits.alerts.alerts import open_alert
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, LimitOverride
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limits import catalogue
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.assistants import Answered, Assistant

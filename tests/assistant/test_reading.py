@@ -19,7 +19,7 @@ from queueops.assistant.catalogue import TOOLS
 from queueops.assistant.showing import MAX_ANSWER_LENGTH, ToolAnswer, as_texts
 from queueops.assistant.tools.changes import PLANS
 from queueops.tenancy.models import ProducerKey, Scope
-from ratelimits.services.alerts.alerts import open_alert
+from ratelimits.alerts.alerts import open_alert
 from tests.api.conftest import key_for
 from tests.factories import make_batch, make_dead_letters, make_job
 from tests.security.world import MARK, PROJECT, World, everything

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from queueops.tenancy.secrets.signing import open_signing_secret
+from ratelimits.alerts.alerts import open_alert, tell_exceeded
+from ratelimits.limits import catalogue
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert, tell_exceeded
-from ratelimits.services.limits import catalogue
 from tests.support.alerts import note_saturated
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -22,11 +22,11 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy.models import ProducerKey
+from ratelimits.alerts.alerts import open_alert
+from ratelimits.limiter.decide import Call, decide
 from ratelimits.models import QuotaAlert, ResumeRamp
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
+from ratelimits.tuning import limits
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.busy_dashboard import open_dashboard
 

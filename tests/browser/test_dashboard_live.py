@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from jobs.models import Batch, Job, JobEvent
 from jobs.states import JobState
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import limits
+from ratelimits.tuning import limits
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
 from tests.faults.clusters import cluster

@@ -15,11 +15,11 @@ from jobs.lanes import lane_name
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site.roles import make_groups
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue, overrides
 from ratelimits.models import CallTally, Counter, Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue, overrides
-from ratelimits.services.tuning import limits, steer_counter
 from ratelimits.subjects import Subject
+from ratelimits.tuning import limits, steer_counter
 from tests.browser.conftest import PASSWORD, sign_in
 from tests.factories import make_jobs
 

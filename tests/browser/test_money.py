@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 from ratelimits.costs import Usage
 from ratelimits.models import Budget, Price, Spend
-from ratelimits.services.money import budgets, prices
-from ratelimits.services.money.spend import MadeCall, Payer, record_calls
+from ratelimits.money import budgets, prices
+from ratelimits.money.spend import MadeCall, Payer, record_calls
 from tests.browser.conftest import PHONE
 from tests.factories import make_project
 

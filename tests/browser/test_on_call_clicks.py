@@ -18,7 +18,7 @@ from jobs.models import Job, ServiceBreaker
 from jobs.services.operate.pauses import pause_scope
 from jobs.states import JobState
 from ratelimits.models import Limit
-from ratelimits.services.tuning.limits import update_limit
+from ratelimits.tuning.limits import update_limit
 from tests.factories import make_batch, make_jobs
 from tests.support.all_faults import all_faults
 from tests.support.busy_dashboard import open_dashboard

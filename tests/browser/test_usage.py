@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 
 from queueops.audit.models import AuditEntry
 from ratelimits.models import UsageEvent, UsageTracking
-from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.usage.reports import months_until
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.usage.allowance_alerts import tend_allowance_alerts
+from ratelimits.usage.reports import months_until
+from ratelimits.usage.reserve import reserve
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 
 pytestmark = pytest.mark.django_db(transaction=True)

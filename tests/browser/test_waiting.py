@@ -8,9 +8,9 @@ from playwright.sync_api import Page, expect
 from jobs.lanes import lane_name
 from jobs.models import Executor
 from jobs.states import JobState
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_jobs
 

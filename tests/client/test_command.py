@@ -34,7 +34,7 @@ from queueops.audit.models import AuditEntry
 from queueops.core.version import VERSION
 from queueops_client import UsageTracker
 from queueops_client.cli.rows import rows_of
-from ratelimits.services.usage.allowances import set_allowance
+from ratelimits.usage.allowances import set_allowance
 from tests.api.conftest import SPEC
 from tests.client.commands import QUEUEOPS, finish
 from tests.client.proxy import Proxy

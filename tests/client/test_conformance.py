@@ -65,8 +65,8 @@ from queueops_client import (
     records,
 )
 from queueops_client.retry import NEVER
-from ratelimits.api.examples import SAVED_ALLOWANCE
 from ratelimits.models import Allowance as AllowanceRow
+from ratelimits.usage.api.examples import SAVED_ALLOWANCE
 from tests.api.conftest import ALL_SCOPES, SPEC, key_for
 from tests.client.both import Both
 from tests.client.typescript import TypeScriptQueueOps

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from demo import usage
 from queueops.tenancy.models import ProducerKey, Scope
-from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.usage.ledger import check_ledger
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
 from tests.support.processes import ROOT

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from ratelimits.models import UsageEvent
-from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.usage.ledger import check_ledger
 from tests.api.conftest import key_for
 from tests.client.commands import ENVIRON, calls_of, returned
 from tests.dashboards.live.conftest import web_process

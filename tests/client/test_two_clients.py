@@ -27,9 +27,9 @@ from django.db.models.functions import Now
 from queueops.tenancy.models import ProducerKey, Scope
 from queueops_client.usage.policies import NEAR
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.usage.allowances import set_allowance, set_override
-from ratelimits.services.usage.ledger import check_ledger
-from ratelimits.services.usage.release import expire_reservations
+from ratelimits.usage.allowances import set_allowance, set_override
+from ratelimits.usage.ledger import check_ledger
+from ratelimits.usage.release import expire_reservations
 from tests.client.app import ESTIMATE, MAX_PROMPT_LENGTH, OUTPUT_TOKENS, Order
 from tests.client.commands import ENVIRON
 from tests.dashboards.live.conftest import web_process

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from ratelimits.models import UsageEvent
-from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.usage.ledger import check_ledger
 from tests.api.conftest import key_for
 from tests.client.commands import calls_of, returned
 from tests.factories import make_allowance

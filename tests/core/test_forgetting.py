@@ -12,7 +12,7 @@ from dashboards.services.shared.cache import CachedRead
 from queueops.access.services.trail import FailureBudget
 from queueops.core.values.rate import Rate
 from queueops.tenancy.secrets.encryption import is_encrypted, note_encrypted
-from ratelimits.services.limiter.outage import Outage
+from ratelimits.limiter.outage import Outage
 from tests.support.forgetting import forget_all
 
 PACKAGES = {"dashboards", "jobs", "queueops", "ratelimits"}

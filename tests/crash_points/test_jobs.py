@@ -18,8 +18,8 @@ from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep.own_claims import compare_claims
 from jobs.services.upkeep.upkeep import expire_waiting, rescue_lapsed
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.crash_points.worlds import AGED, DUE, FREE, ONCE, PROJECT, REPEATABLE, Queue
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R10")]

@@ -32,10 +32,10 @@ from jobs.states import TERMINAL, JobState
 from ratelimits.algorithms.measures import MICRO
 from ratelimits.costs import Usage
 from ratelimits.feedback import PushBack
+from ratelimits.limits import catalogue
 from ratelimits.models import BudgetHold, BudgetPeriod, Charge, Limit, Price, Spend
 from ratelimits.models import Counter as LimitCounter
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money.save_budget import create_budget
+from ratelimits.money.save_budget import create_budget
 from tests.factories import make_project
 from tests.support.crash_points import Case
 

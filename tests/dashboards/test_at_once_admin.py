@@ -6,11 +6,11 @@ import pytest
 from django.urls import reverse
 
 from queueops.audit.models import AuditEntry
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.concurrency_caps import set_at_once
 from ratelimits.subjects import Subject
+from ratelimits.tuning.concurrency_caps import set_at_once
 from tests.factories import make_project
 from tests.support.cases import every_case
 from tests.support.people import signed_in

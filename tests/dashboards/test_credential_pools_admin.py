@@ -14,8 +14,8 @@ from queueops.audit.models import AuditEntry
 from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.credential_pools.refusals import RefusedCall
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.credential_pools import make_pool, secret_of
 from tests.support.people import signed_in

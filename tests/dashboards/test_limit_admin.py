@@ -14,11 +14,11 @@ from dashboards.admin.limit_verbs import ACCEPT, CLEAR, COOL_DOWN
 from jobs.lanes import lane_name
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
+from ratelimits.tuning import limits
 from tests.factories import make_jobs
 from tests.support.people import signed_in
 

@@ -11,7 +11,7 @@ from jobs.features.flow.models import SINCE_EVER
 from jobs.models import FlowSample, MaintenanceWindow, Objective, PauseSwitch
 from queueops.core.clock import database_moment
 from ratelimits.models import Limit
-from ratelimits.services.tuning import limits
+from ratelimits.tuning import limits
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db

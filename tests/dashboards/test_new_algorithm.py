@@ -13,14 +13,14 @@ from ratelimits.algorithms.figures import NOUNS, Figures, figure
 from ratelimits.algorithms.kinds import KINDS
 from ratelimits.algorithms.measures import cost_units, microseconds
 from ratelimits.errors import InvalidLimit
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limiter.view.gauges import gauge_of
+from ratelimits.limiter.view.start_forecast import Asked, look_ahead
+from ratelimits.limits import catalogue
+from ratelimits.limits.validation import safe_figures
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.view.gauges import gauge_of
-from ratelimits.services.limiter.view.start_forecast import Asked, look_ahead
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
-from ratelimits.validation import safe_figures
+from ratelimits.tuning import limits
 from tests.ratelimits.counting import database_time, kinds
 from tests.support.people import signed_in
 

@@ -28,14 +28,14 @@ from jobs.models import Executor, FlowSample, Job, MaintenanceWindow, PauseSwitc
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
+from ratelimits.alerts.alerts import open_alert
 from ratelimits.feedback import PushBack, Violation
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, CounterFeedback, Limit, QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import limits
-from ratelimits.services.tuning.feedback import push_back
 from ratelimits.subjects import Subject
+from ratelimits.tuning import limits
+from ratelimits.tuning.feedback import push_back
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.support.people import signed_in
 

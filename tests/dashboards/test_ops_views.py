@@ -13,8 +13,8 @@ from jobs.models import Batch, BulkOperation, PauseSwitch
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
+from ratelimits.alerts.alerts import open_alert
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.people import signed_in

@@ -14,12 +14,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from queueops.audit.models import AuditEntry
-from ratelimits.admin.usage import correction as usage_correction
-from ratelimits.admin.usage import export as usage_export
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.alerts import allowance_alerts
-from ratelimits.services.usage import allowances, reserve
-from ratelimits.services.usage.reports import months_until
+from ratelimits.usage import allowance_alerts, allowances, reserve
+from ratelimits.usage.admin import correction as usage_correction
+from ratelimits.usage.admin import export as usage_export
+from ratelimits.usage.reports import months_until
 from tests.factories import (
     make_allowance,
     make_project,
@@ -588,7 +587,7 @@ def test_who_used_the_most_of_a_project_in_a_month(user, monkeypatch):
     assert "3 users used 150 tokens in all." in response.content.decode()
     assert client.get(f"{USAGE}top/?project=acme&month={month_before()}").context["users"] == []
     assert client.get(f"{USAGE}top/?project=nobody&month=x").status_code == 200
-    monkeypatch.setattr("ratelimits.services.usage.reports.MAX_USERS_READ", 2)
+    monkeypatch.setattr("ratelimits.usage.reports.MAX_USERS_READ", 2)
     assert client.get(f"{USAGE}top/?project=acme").context["partial"] is True
 
 
@@ -636,7 +635,7 @@ def test_what_differs_is_shown_and_repaired_with_a_reason(user):
 
 
 def test_a_page_shows_a_bounded_number_of_differences(user, monkeypatch):
-    monkeypatch.setattr("ratelimits.admin.ledger_check.MAX_DIFFERENCES_SHOWN", 2)
+    monkeypatch.setattr("ratelimits.usage.admin.ledger_check.MAX_DIFFERENCES_SHOWN", 2)
     make_allowance()
     for _ in range(5):
         make_usage_month(uuid4(), used=1)

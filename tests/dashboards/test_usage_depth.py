@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from queueops.screens.paging import MAX_LISTED_COUNTED
-from ratelimits.admin import ledger_check
-from ratelimits.services.usage.reports import months_until
+from ratelimits.usage.admin import ledger_check
+from ratelimits.usage.reports import months_until
 from tests.support.people import signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter

@@ -17,7 +17,7 @@ PART = (
     "tests/jobs/test_claim_races.py",
     "tests/jobs/test_counts.py",
     "tests/limits/test_races.py",
-    "tests/ratelimits/test_alerts.py",
+    "tests/ratelimits/alerts/test_alerts.py",
     "tests/dashboards/live",
     "tests/faults/test_stopping.py",
     "tests/faults/test_zombies.py",

@@ -79,15 +79,15 @@ from queueops.tenancy.models import (
 from queueops.tenancy.moves import ProjectMoved, ProjectMoving
 from queueops.tenancy.secrets import credentials
 from queueops.tenancy.secrets.signing import open_signing_secret
-from ratelimits.api.views import usage as usage_views
+from ratelimits.limits import catalogue
+from ratelimits.limits.overrides import set_override
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.overrides import set_override
-from ratelimits.services.money.save_budget import create_budget
-from ratelimits.services.usage import ingest as ingest_service
-from ratelimits.services.usage.ingest import Reported, ingest
-from ratelimits.services.usage.release import cancel
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.money.save_budget import create_budget
+from ratelimits.usage import ingest as ingest_service
+from ratelimits.usage.api import usage as usage_views
+from ratelimits.usage.ingest import Reported, ingest
+from ratelimits.usage.release import cancel
+from ratelimits.usage.reserve import reserve
 from tests.factories import (
     SIGNING_SECRET,
     make_allowance,

@@ -32,8 +32,8 @@ from queueops.site.diagnosis.database import examine_replica
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy.models import Project
 from queueops.tenancy.scope import acting_for, reading_for
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_dead_letter, make_jobs, make_project
 from tests.support.bad_line import BadLine, bad_line

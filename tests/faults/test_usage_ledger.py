@@ -14,9 +14,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.usage.ingest import Reported
-from ratelimits.services.usage.ledger import check_ledger
-from ratelimits.services.usage.release import expire_reservations
+from ratelimits.usage.ingest import Reported
+from ratelimits.usage.ledger import check_ledger
+from ratelimits.usage.release import expire_reservations
 from tests.factories import make_allowance
 from tests.faults.usage_apps import PROJECT, App, report_all, reserve_all, run_killing
 

@@ -21,9 +21,9 @@ from django.utils import timezone
 
 from ratelimits.errors import QuotaExceeded
 from ratelimits.models import UsageReservation
-from ratelimits.services.usage.ingest import Reported, ingest
-from ratelimits.services.usage.release import cancel
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.usage.ingest import Reported, ingest
+from ratelimits.usage.release import cancel
+from ratelimits.usage.reserve import reserve
 from tests.faults.forks import fork, forked
 
 PROJECT = "acme"

@@ -22,7 +22,7 @@ from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.screens import paging
 from queueops.tenancy.user_labels import label_users
-from ratelimits.services.limits import catalogue
+from ratelimits.limits import catalogue
 from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.people import signed_in

@@ -37,8 +37,8 @@ from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked
 from queueops.tenancy.models import ProducerKey, digest_of
 from queueops.tenancy.secrets.signing import open_signing_secret
+from ratelimits.alerts.alerts import open_alert
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.people import signed_in

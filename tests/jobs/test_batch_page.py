@@ -15,9 +15,9 @@ from jobs.lanes import lane_name
 from jobs.models import Batch, ServiceBreaker
 from jobs.services.operate.pauses import pause_scope
 from jobs.states import JobState
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.support.people import signed_in

@@ -20,8 +20,8 @@ from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import executors
 from jobs.states import JobState
 from queueops.core.notify import Channel
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import make_jobs, make_project
 from tests.support.processes import wait_for
 from tests.support.racing import waiting_for

@@ -20,8 +20,8 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
 from jobs.states import JobState
+from ratelimits.limits import catalogue
 from ratelimits.models import Charge, Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import make_batch
 from tests.jobs import merging
 from tests.jobs.merging import MOST, Piece, claim, groups, submit

@@ -39,10 +39,10 @@ from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.credential_pools.refusals import RefusedCall
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember, CredentialRefusal
 from queueops.tenancy.secrets.credentials import CredentialNotAllowed
+from ratelimits.limiter.view.headroom import read_headroom
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
-from ratelimits.services.limiter.view.headroom import read_headroom
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.support.credential_pools import a_credential, make_pool, secret_of
 from tests.support.examples import examples

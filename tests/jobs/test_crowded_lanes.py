@@ -8,8 +8,8 @@ from jobs.models import Job
 from jobs.services.explain.queues import crowded_lanes
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Project
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db

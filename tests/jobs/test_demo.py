@@ -27,9 +27,9 @@ from jobs.testing import drain
 from queueops.core.env.environment import Environment
 from queueops.tenancy.models import Credential, ProducerKey
 from queueops.tenancy.secrets.credentials import find_principals
+from ratelimits.limits import catalogue
 from ratelimits.models import Allowance, Limit, UsageTracking
-from ratelimits.services.limits import catalogue
-from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.usage.ledger import check_ledger
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.sandbox import Sandbox

@@ -12,8 +12,8 @@ import pytest
 from jobs.models import DeadLetter, Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import TERMINAL, JobState
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from sandbox.llm import count_tokens
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

@@ -14,10 +14,10 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.upkeep.batches import foresee_batches
 from queueops.tenancy.models import Project
+from ratelimits.limits import catalogue
+from ratelimits.limits.validation import LARGEST, MAX_FIGURE_SECONDS
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.limits import create_limit
-from ratelimits.validation import LARGEST, MAX_FIGURE_SECONDS
+from ratelimits.tuning.limits import create_limit
 from tests.api.conftest import ALL_SCOPES, Api, key_for
 from tests.factories import SERVICE, make_batch, make_job, make_project
 

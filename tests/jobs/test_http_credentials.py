@@ -30,8 +30,8 @@ from queueops.tenancy.credential_pools import http_use, pools
 from queueops.tenancy.credential_pools.http_use import is_among, read_host
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
 from queueops.tenancy.secrets.credentials import CredentialNotAllowed, OpenCredential, seal
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.background import in_background
 from tests.support.cases import every_case

@@ -25,8 +25,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import StillUnfinished, drain
 from queueops.tenancy.models import Project
+from ratelimits.limits import catalogue
 from ratelimits.models import Charge, Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, Piece, submit

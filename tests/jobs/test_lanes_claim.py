@@ -24,9 +24,9 @@ from jobs.services.explain.position import aging_rules, effective_priority_of, f
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import KIND, make_batch, make_job, make_jobs, make_project
 from tests.support.cases import every_case
 

@@ -13,8 +13,8 @@ from jobs.models import Job
 from jobs.services.explain.position import MAX_AHEAD_COUNTED
 from jobs.services.explain.waiting import explain_waiting
 from queueops.core.sql import load_sql
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.support.plans import BATCH, assert_bounded, explain_file, explain_reads
 
 pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter

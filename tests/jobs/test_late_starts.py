@@ -21,8 +21,8 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import settlements_of
 from jobs.services.finish.outcomes import GivenBack, Outcome, Succeeded
 from jobs.states import JobState
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import make_job, make_jobs
 from tests.support.awake import awake
 from tests.support.executing import executing

@@ -24,8 +24,8 @@ from jobs.services.operate import job_actions
 from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.notify import Channel, notify
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limits import catalogue
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, claim, submit
 from tests.support.executing import executing

@@ -11,9 +11,9 @@ from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limiter import estimates
 from ratelimits.models import CostEstimate
-from ratelimits.services.limiter import estimates
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model, document
 
 WORDS = "word " * 80  # 100 tokens

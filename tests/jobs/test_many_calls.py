@@ -26,8 +26,8 @@ from jobs.states import JobState
 from queueops.tenancy.models import Credential
 from queueops.tenancy.secrets.credentials import seal
 from ratelimits.algorithms.admission import State
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import foreseen, make_batch, make_job, make_jobs, make_project
 from tests.ratelimits.one_counter import admit

@@ -20,9 +20,9 @@ from jobs.services.claim.ready import oldest_ready
 from jobs.states import JobState
 from queueops.core.clock import Now
 from queueops.tenancy.models import Project, ProjectMove
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_dead_letters, make_jobs, make_schedule
 from tests.support.processes import ROOT

@@ -20,8 +20,8 @@ from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_executors
 from queueops.site.workers_watch import WorkersWatch
 from queueops.tenancy.models import Project, ProjectMove
+from ratelimits.alerts.alerts import open_alert
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_jobs, make_route
 from tests.support.background import in_background
 from tests.support.http_server import serving

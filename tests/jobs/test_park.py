@@ -18,9 +18,9 @@ from jobs.services.claim.park import Parking, rest_seconds
 from jobs.services.operate import job_actions, pauses
 from jobs.services.upkeep import upkeep
 from jobs.states import JobState, Priority
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.limits import delete_limit, update_limit
+from ratelimits.tuning.limits import delete_limit, update_limit
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, claim, submit
 from tests.support.cases import every_case

@@ -11,10 +11,10 @@ from jobs.handlers.registry import Cost, RunningJob, handler
 from jobs.lanes import read_lane
 from queueops.tenancy.models import Credential
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limiter import estimates
+from ratelimits.limiter.estimates import MIN_SAMPLES, Alike, record_actuals
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter import estimates
-from ratelimits.services.limiter.estimates import MIN_SAMPLES, Alike, record_actuals
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_project
 from tests.jobs import merging

@@ -12,12 +12,12 @@ from jobs.testing import drain
 from queueops.tenancy import accounts
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limiter.decide import Call, Statement, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit
 from ratelimits.rate_headers import StatedQuota
-from ratelimits.services.limiter.decide import Call, Statement, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.limits import create_limit
 from ratelimits.subjects import Subject
+from ratelimits.tuning.limits import create_limit
 from tests.support.cases import every_case
 
 PROJECT = "acme"

@@ -15,9 +15,9 @@ from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed
 from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import proposed_limits
+from ratelimits.tuning import proposed_limits
 from tests.jobs import merging
 from tests.jobs.merging import KIND, claim, submit
 from tests.support.cases import every_case

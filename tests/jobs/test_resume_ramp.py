@@ -26,8 +26,8 @@ from jobs.services.operate.pauses import pause_scope, resume_everything, resume_
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.notify import Channel
+from ratelimits.limits import catalogue, ramps
 from ratelimits.models import ResumeRamp
-from ratelimits.services.limits import catalogue, ramps
 from tests.factories import make_job, make_jobs
 from tests.support.cases import every_case
 from tests.support.people import signed_in

@@ -44,7 +44,7 @@ from queueops.core.values.identifiers import first_id_at
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_retention
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spend
-from ratelimits.services.money.standings import BEGINNING
+from ratelimits.money.standings import BEGINNING
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 from tests.support.archiving import old_part, parts
 from tests.support.cases import every_case

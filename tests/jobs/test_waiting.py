@@ -27,10 +27,10 @@ from jobs.services.explain.waiting import Waiting, explain_waiting
 from jobs.services.operate.job_actions import reset_to_pending, schedule_jobs
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.factories import foreseen, make_batch, make_job, make_jobs, make_project
 from tests.support.cases import every_case

@@ -11,9 +11,9 @@ from jobs.lanes import lane_name
 from jobs.models import Job
 from jobs.services.explain.waiting import explain_waiting
 from jobs.states import JobState
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_jobs
 

@@ -14,7 +14,7 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from ratelimits.services.tuning.concurrency_caps import at_once_of, remove_at_once, set_at_once
+from ratelimits.tuning.concurrency_caps import at_once_of, remove_at_once, set_at_once
 from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.models import Job
 from jobs.states import JobState
+from ratelimits.limits import catalogue
 from ratelimits.models import Charge, Counter, Limit
-from ratelimits.services.limits import catalogue
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, database_time, submit, wait_until_drained

@@ -15,9 +15,9 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.records import database_time

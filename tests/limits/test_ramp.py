@@ -16,8 +16,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from queueops.core.clock import database_now
 from ratelimits.algorithms.modifiers.ramp import Ramp
+from ratelimits.limits.catalogue import RAMP_ID
 from ratelimits.models import Counter, ResumeRamp
-from ratelimits.services.limits.catalogue import RAMP_ID
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.support.processes import wait_for

@@ -14,9 +14,9 @@ from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy.models import Project
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.support.documents import PROJECT, Model, document

@@ -9,7 +9,7 @@ import pytest
 from jobs.models import Job
 from jobs.states import JobState
 from ratelimits.models import Limit
-from ratelimits.services.tuning.limits import create_limit, update_limit
+from ratelimits.tuning.limits import create_limit, update_limit
 from tests.faults.clusters import cluster, kill
 from tests.faults.ledger import Ledger
 from tests.faults.records import database_time

@@ -15,11 +15,11 @@ from jobs.lanes import lane_name, read_lane
 from jobs.services.claim import lanes
 from jobs.services.claim.lanes import LaneGate
 from queueops.core.sql import run_sql
+from ratelimits.limiter import counters
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limiter.view import headroom
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter import counters
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.view import headroom
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

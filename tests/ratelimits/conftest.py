@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.ratelimits.counting import Clock
 
 

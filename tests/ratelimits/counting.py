@@ -9,11 +9,11 @@ import pytest
 from django.db import connection
 
 from queueops.core import sql
+from ratelimits.limiter import counters
+from ratelimits.limiter.decide import Binding, Decision
+from ratelimits.limiter.view import headroom
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter import counters
-from ratelimits.services.limiter.decide import Binding, Decision
-from ratelimits.services.limiter.view import headroom
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.one_counter import gauge
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from ratelimits.algorithms.admission import Algorithm, State
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
+from ratelimits.limiter.calls import Call
+from ratelimits.limiter.charges import Entry, Settlement, settle_charges
+from ratelimits.limiter.counters import OpenCounter, open_counter
+from ratelimits.limiter.evaluate import weigh
+from ratelimits.limits.catalogue import Rule, rule_of
 from ratelimits.models import Limit, Unit
-from ratelimits.services.limiter.calls import Call
-from ratelimits.services.limiter.charges import Entry, Settlement, settle_charges
-from ratelimits.services.limiter.counters import OpenCounter, open_counter
-from ratelimits.services.limiter.evaluate import weigh
-from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject, counter_id
 
 SUBJECT = Subject("svc", "write", "acme", "ada", "small")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ratelimits.costs import Usage, counted, estimate
+from ratelimits.limiter.decide import Call, Settlement, decide, reclaim, settle
+from ratelimits.limiter.view.start_forecast import Asked, look_ahead
 from ratelimits.models import CallTally, Charge
-from ratelimits.services.limiter.decide import Call, Settlement, decide, reclaim, settle
-from ratelimits.services.limiter.view.start_forecast import Asked, look_ahead
 from tests.ratelimits.counting import ADA, START, binding, kinds, make_limit, used
 from tests.support.cases import every_case
 

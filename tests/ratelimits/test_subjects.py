@@ -8,12 +8,12 @@ from django.db.models import CharField, Model
 from jobs.lanes import lane_name, read_lane
 from jobs.models import Job
 from queueops.tenancy.models import Credential, Project
+from ratelimits.alerts.alerts import tell_exceeded
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
+from ratelimits.limits.overrides import set_override
+from ratelimits.limits.save_limit import project_of
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
-from ratelimits.services.alerts.alerts import tell_exceeded
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.overrides import set_override
-from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import MAX_NAME_LENGTH, Subject
 
 LONGEST = Subject(

@@ -14,7 +14,7 @@ from jobs.services.operate.bulk import cancel_batch
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.pauses import pause_batch, pause_scope
 from queueops.audit import trail
-from ratelimits.services.tuning.limits import create_limit, update_limit
+from ratelimits.tuning.limits import create_limit, update_limit
 from tests.factories import make_batch, make_job, make_project
 from tests.security.world import World
 from tests.support.people import signed_in

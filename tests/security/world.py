@@ -54,13 +54,13 @@ from queueops.tenancy.models import (
     digest_of,
 )
 from queueops.tenancy.secrets import credentials
+from ratelimits.alerts.alerts import open_alert
+from ratelimits.alerts.silences import silence_alerts
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import AllowanceOverride, Budget, Limit, Price, ResumeRamp, Spend, UsageTracking
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.alerts.silences import silence_alerts
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
+from ratelimits.tuning import limits
 from tests.factories import (
     make_allowance,
     make_batch,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ratelimits.alerts.alerts import open_all, resolve, saturation
+from ratelimits.limits.catalogue import Rule
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import open_all, resolve, saturation
-from ratelimits.services.limits.catalogue import Rule
 
 
 def resolve_alert(kind: str, subject: str, threshold: int | None = None) -> int:

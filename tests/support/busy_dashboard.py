@@ -17,12 +17,12 @@ from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES
 from jobs.lanes import lane_name
 from jobs.models import BACKLOG, Executor, FlowSample
 from jobs.states import JobState
+from ratelimits.alerts.alerts import open_alert
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
+from ratelimits.tuning import limits
 from tests.factories import make_batch, make_dead_letters, make_jobs
 
 WRITE = Subject("google-sheets", "write", "acme", "reports@acme.example")

@@ -9,7 +9,7 @@ from typing import Any
 
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from sandbox.llm import BYTES_PER_TOKEN
 from tests.support.sandbox import Sandbox
 

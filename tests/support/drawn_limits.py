@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ratelimits.limiter.decide import Call
+from ratelimits.limits import catalogue
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter.decide import Call
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 
 SERVICE = "svc"

@@ -22,10 +22,10 @@ from queueops.tenancy import accounts
 from queueops.tenancy.callers import throttles
 from queueops.tenancy.credential_pools import pools, server_settings
 from queueops.tenancy.secrets import encryption
-from ratelimits.api import authentication
-from ratelimits.services.limiter import counters, estimates, outage
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money import budgets, prices
+from ratelimits.limiter import counters, estimates, outage
+from ratelimits.limiter.api import authentication
+from ratelimits.limits import catalogue
+from ratelimits.money import budgets, prices
 
 FORGET: tuple[Callable[[], object], ...] = (
     accounts.forget,

@@ -23,9 +23,9 @@ from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.alerts.alerts import acknowledge_alerts
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services.alerts.alerts import acknowledge_alerts
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from tests.factories import make_route
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import Account, Quota, cell_write, open_accounts, set_limits, set_quota

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ratelimits.models import Price
-from ratelimits.services.money import prices
+from ratelimits.money import prices
 
 INPUT, OUTPUT = 2_000_000, 8_000_000  # for a million: 2 and 8 of the currency
 

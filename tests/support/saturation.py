@@ -17,10 +17,10 @@ from queueops.core.notify import Channel, notify
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import seal
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
+from ratelimits.limits import catalogue
+from ratelimits.limits.defaults import default_fields
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.defaults import default_fields
-from ratelimits.services.tuning.limits import create_limit
+from ratelimits.tuning.limits import create_limit
 from tests.support.sandbox import Sandbox
 
 SERVICE = "google-sheets"

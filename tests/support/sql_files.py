@@ -20,5 +20,6 @@ def statement_of(path: Path) -> str:
 
 
 def package_of(path: Path) -> str:
-    """The app, whose features have files of their own."""
-    return ".".join(path.relative_to(settings.BASE_DIR).parts[:-2]).partition(".features")[0]
+    """The app, whose folders may have files of their own."""
+    app = next(folder for folder in path.parents if (folder / "apps.py").is_file())
+    return ".".join(app.relative_to(settings.BASE_DIR).parts)

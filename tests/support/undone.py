@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from django.db import connection, transaction
 
-from ratelimits.services.limits import catalogue
+from ratelimits.limits import catalogue
 
 
 @contextmanager

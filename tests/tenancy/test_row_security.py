@@ -19,8 +19,8 @@ from queueops.tenancy import checks, database_roles
 from queueops.tenancy.models import Credential, CredentialSetting, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
 from queueops.tenancy.secrets.credentials import without_batches
+from ratelimits.limiter.estimates import Alike, record_actuals
 from ratelimits.models import AlertRoute, CostEstimate
-from ratelimits.services.limiter.estimates import Alike, record_actuals
 from tests.factories import make_batch, make_job, make_project, make_route, make_webhook
 from tests.support.undone import undone
 

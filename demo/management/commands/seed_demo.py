@@ -16,7 +16,7 @@ from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.core.errors import QueueOpsError
 from queueops.core.upgrade import is_migrated
 from queueops.tenancy.models import ProducerKey, Project, Scope
-from ratelimits.services.limits.catalogue import rules
+from ratelimits.limits.catalogue import rules
 
 ACTOR = "system:seed_demo"
 # `manage.py up` sets this variable for the processes that it starts; in other terminals it must be set by hand.

@@ -43,8 +43,8 @@ from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, on_one, on_selected
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
-from ratelimits.services.limits.catalogue import rules
-from ratelimits.services.money.reports import saved_on_batch, spent_on_batch
+from ratelimits.limits.catalogue import rules
+from ratelimits.money.reports import saved_on_batch, spent_on_batch
 
 from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 

@@ -23,8 +23,8 @@ from jobs.services.operate.job_filter import Counted
 from queueops.audit import trail
 from queueops.core.web.read_your_writes import reader_for
 from queueops.screens.verbs import actor_of
+from ratelimits.limits.catalogue import rules
 from ratelimits.models import Unit
-from ratelimits.services.limits.catalogue import rules
 
 from . import verbs
 

@@ -34,7 +34,7 @@ from queueops.core.values.masking import masked, masked_text, pretty
 from queueops.screens import formatting
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
-from ratelimits.services.money.reports import spent_on_jobs
+from ratelimits.money.reports import spent_on_jobs
 
 from .timeline import MAX_EVENTS_SHOWN, attempts_of, happenings_of, path_of
 

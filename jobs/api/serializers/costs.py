@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from jobs.features.forecast.delivery import WayPrices, provider_batch_of, way_prices
 from jobs.models import Job, ProviderBatch
-from ratelimits.services.money.reports import SpendSum
+from ratelimits.money.reports import SpendSum
 
 
 class WayPricesSerializer(serializers.Serializer[WayPrices]):

@@ -16,7 +16,7 @@ from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.errors import OperatorsCap
-from ratelimits.services.tuning.concurrency_caps import at_once_of, remove_at_once, set_at_once
+from ratelimits.tuning.concurrency_caps import at_once_of, remove_at_once, set_at_once
 
 from .base import ApiView
 

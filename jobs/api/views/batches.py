@@ -23,7 +23,7 @@ from jobs.services.explain.snapshots import batch_snapshot, batch_snapshots
 from jobs.services.submit.submit import submit_batch
 from queueops.rest.parsers import JSON, NDJSON, JSONDocument, JSONLines
 from queueops.rest.schema import operation
-from ratelimits.services.money.reports import spent_on_batch
+from ratelimits.money.reports import spent_on_batch
 
 from .base import READ, SUBMIT, WAIT, ApiListView, ApiView
 

@@ -31,7 +31,7 @@ from queueops.core.web.downloads import NO_SNIFFING, download
 from queueops.rest.parsers import parse_object
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import sees_secrets
-from ratelimits.services.money.reports import spent_on_jobs
+from ratelimits.money.reports import spent_on_jobs
 
 from .base import READ, SUBMIT, WAIT, ApiListView, ApiView
 

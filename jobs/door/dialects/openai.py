@@ -31,7 +31,7 @@ from jobs.services.submit.documents.accept_document import MAX_LISTED_ERRORS
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.web.asking import BODY
 from queueops.core.web.downloads import download, pieces_of
-from ratelimits.services.money.reports import saved_on_batch, spent_on_batch
+from ratelimits.money.reports import saved_on_batch, spent_on_batch
 
 from .base import DoorView, SingleAnswer, SingleCall, page_of, refused_body
 

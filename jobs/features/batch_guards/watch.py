@@ -7,8 +7,8 @@ from jobs.models import Batch
 from jobs.services.explain.snapshots import batch_counts
 from jobs.states import WAITING, GuardState
 from queueops.core.values.numbers import numbered
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MAX_STOPPED = 100  # batches with an open alert
 

@@ -13,7 +13,7 @@ from jobs.models import ProviderBatch, ProviderBatchLine
 from queueops.audit import trail
 from queueops.core.clock import Now
 from ratelimits.models import Spend, Via
-from ratelimits.services.money.reports import SpendSum, total
+from ratelimits.money.reports import SpendSum, total
 
 MAX_REASON_TOLD = 200
 

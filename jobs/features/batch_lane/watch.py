@@ -11,9 +11,9 @@ from jobs.features.batch_lane.operate import spent_on
 from jobs.models import BatchPace, BatchSearch, ProviderBatch
 from queueops.core.clock import Now
 from queueops.core.values.masking import masked_text
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.money import shown
-from ratelimits.services.alerts.alerts import Opening, reconcile
+from ratelimits.money.amounts import shown
 
 MAX_BATCHES_WATCHED = 200
 REFUSED_FOR = timedelta(hours=1)  # how long the alert of a refused batch stays

@@ -19,8 +19,8 @@ from jobs.services.finish.finish import bury
 from jobs.transitions import Move
 from queueops.core.clock import Now
 from ratelimits.models import Via
-from ratelimits.money import shown
-from ratelimits.services.money.budgets import (
+from ratelimits.money.amounts import shown
+from ratelimits.money.budgets import (
     COST_UNKNOWN,
     EXHAUSTED,
     MISSING_PRICE,
@@ -32,7 +32,7 @@ from ratelimits.services.money.budgets import (
     places_of,
     weigh_budgets,
 )
-from ratelimits.services.money.spend import Payer, tell_missing
+from ratelimits.money.spend import Payer, tell_missing
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome
 from ratelimits.costs import Usage
 from ratelimits.models import Spend, Via
-from ratelimits.services.money.holds import NO_USAGE, end_holds
-from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write_ledger
+from ratelimits.money.holds import NO_USAGE, end_holds
+from ratelimits.money.spend import MadeCall, Payer, record_calls, write_ledger
 
 
 def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:

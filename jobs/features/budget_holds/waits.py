@@ -14,10 +14,10 @@ from jobs.states import WAITING
 from queueops.core.clock import Now, database_now
 from queueops.core.notify import Channel, notify
 from ratelimits.models import Via
-from ratelimits.money import most_of
-from ratelimits.services.money import budgets
-from ratelimits.services.money.prices import bills, price_list
-from ratelimits.services.money.standings import room_of
+from ratelimits.money import budgets
+from ratelimits.money.amounts import most_of
+from ratelimits.money.prices import bills, price_list
+from ratelimits.money.standings import room_of
 
 RELEASED_AT_ONCE = 1_000  # the most jobs of one budget in one query
 

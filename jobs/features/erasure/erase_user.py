@@ -67,7 +67,7 @@ from ratelimits.models import (
     UsageReservation,
     UsageTracking,
 )
-from ratelimits.services.money.holds import lose_holds
+from ratelimits.money.holds import lose_holds
 
 from .archived_files import delete_answers, erase_from_archive
 from .proof import UntouchedEntry, entries_naming
@@ -295,7 +295,7 @@ def _schedules(project_id: str, text: str) -> QuerySet[Schedule]:
 
 
 def _lock_budgets(project_id: str, user_id: UUID) -> None:
-    """Lock budgets in the common order: see ratelimits/services/money/holds.py."""
+    """Lock budgets in the common order: see ratelimits/money/holds.py."""
     own = Budget.objects.filter(project_id=project_id, user_id=user_id).order_by("pk").select_for_update()
     periods = BudgetPeriod.objects.filter(Q(key=str(user_id)) | Q(budget__in=[budget.pk for budget in own]))
     list(periods.filter(project_id=project_id).order_by("pk").select_for_update())

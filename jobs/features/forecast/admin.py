@@ -11,7 +11,7 @@ from jobs.services.submit.documents.accept_document import LineError
 from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting
 from ratelimits.models import Budget
-from ratelimits.money import shown
+from ratelimits.money.amounts import shown
 
 MAX_LIMITS_SHOWN = 5
 MAX_AT_ONCE = 10_000  # lines; checking more takes seconds, and is done only when a person asks for it

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from queueops.tenancy.scope import for_everyone
 from ratelimits.models import Budget
-from ratelimits.services.money.budgets import budgets_of
-from ratelimits.services.money.spend import Payer
-from ratelimits.services.money.standings import standing_of
+from ratelimits.money.budgets import budgets_of
+from ratelimits.money.spend import Payer
+from ratelimits.money.standings import standing_of
 
 MAX_USERS_LOOKED_AT = 20  # the users whose work costs most
 

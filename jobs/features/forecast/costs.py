@@ -23,10 +23,10 @@ from ratelimits.costs import (
     Amounts,
     Usage,
 )
+from ratelimits.limiter.estimates import Typical
 from ratelimits.models import Via
-from ratelimits.money import cost_of
-from ratelimits.services.limiter.estimates import Typical
-from ratelimits.services.money.prices import price_list
+from ratelimits.money.amounts import cost_of
+from ratelimits.money.prices import price_list
 
 from .queue_calls import LineJob
 

@@ -11,10 +11,10 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Job, ProviderBatch, ProviderBatchLine
 from queueops.tenancy.secrets.credentials import base_url_of
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
+from ratelimits.limiter.estimates import Alike, Typical, typical_calls
 from ratelimits.models import Spend, Via
-from ratelimits.services.limiter.estimates import Alike, Typical, typical_calls
-from ratelimits.services.money.prices import price_of
-from ratelimits.services.money.spend import usage_of
+from ratelimits.money.prices import price_of
+from ratelimits.money.spend import usage_of
 
 from .costs import expected_tokens
 

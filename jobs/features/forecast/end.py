@@ -31,8 +31,8 @@ from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone
 from ratelimits.costs import NO_AMOUNTS, UNTIL_THE_END
-from ratelimits.services.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
-from ratelimits.services.limits.alternatives import counted_as
+from ratelimits.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
+from ratelimits.limits.alternatives import counted_as
 from ratelimits.subjects import Subject
 
 from .queue_calls import LineCall, LineJob, calls_of

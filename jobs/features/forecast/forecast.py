@@ -37,9 +37,9 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone
 from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import NO_AMOUNTS
-from ratelimits.services.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
-from ratelimits.services.limits.alternatives import counted_as
-from ratelimits.services.limits.catalogue import counted, rule_of_ramp
+from ratelimits.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
+from ratelimits.limits.alternatives import counted_as
+from ratelimits.limits.catalogue import counted, rule_of_ramp
 from ratelimits.subjects import Subject
 
 from .end import call_durations

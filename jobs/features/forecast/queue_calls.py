@@ -9,7 +9,7 @@ from django.db.models import F, Func, IntegerField
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from ratelimits.costs import CALLS, INPUT_OF_CALLS, INPUT_TOKENS, NO_AMOUNTS, Amounts
-from ratelimits.services.limiter.estimates import Alike, with_cached
+from ratelimits.limiter.estimates import Alike, with_cached
 
 # The payload's size as stored. Large payloads are compressed, so this is less than the text that a call's bound counts.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))

@@ -26,9 +26,9 @@ from jobs.states import Priority
 from queueops.core.clock import database_now, foretold
 from queueops.tenancy.scope import for_everyone
 from ratelimits.costs import NO_AMOUNTS, read_amounts
+from ratelimits.limiter.estimates import Typical, typical_calls
+from ratelimits.limiter.view.start_forecast import Asked
 from ratelimits.models import Via
-from ratelimits.services.limiter.estimates import Typical, typical_calls
-from ratelimits.services.limiter.view.start_forecast import Asked
 
 from .budgets import BudgetGap, find_gaps
 from .costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum

@@ -22,7 +22,7 @@ from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import SuggestingWidget, optional_reason
 from queueops.screens.verbs import actor_of
-from ratelimits.services.limits.known_names import KnownName, suggested, unheard_of
+from ratelimits.limits.known_names import KnownName, suggested, unheard_of
 
 FULL_PERCENT = 100
 _now = TypedAttribute[ObjectiveStanding]("now")

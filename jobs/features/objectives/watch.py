@@ -23,8 +23,8 @@ from jobs.features.objectives.objectives import (
 from jobs.models import FlowCursor, Objective, ObjectiveSample
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 Severity = QuotaAlert.Severity
 

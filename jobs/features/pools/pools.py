@@ -20,7 +20,7 @@ from queueops.core.clock import Now
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import Project
-from ratelimits.services.limits.catalogue import limited_services
+from ratelimits.limits.catalogue import limited_services
 
 LISTS = ("services", "kinds", "projects")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jobs.models import Schedule, ScheduleFire
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 REFUSALS_TOLD = 2  # in a row: a single refusal may come from a queue that is full for a moment
 MAX_TOLD = 200

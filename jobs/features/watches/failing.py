@@ -14,8 +14,8 @@ from jobs.features.flow.flow import COARSE_SECONDS, FINE_SECONDS, LATE_SECONDS
 from jobs.models import FlowSample, JobEvent
 from jobs.states import EventType
 from queueops.core.clock import Now
+from ratelimits.alerts.alerts import lasting
 from ratelimits.models import CounterFeedback, QuotaAlert
-from ratelimits.services.alerts.alerts import lasting
 
 SECONDS = 60  # how far back attempts are counted
 MIN_ATTEMPTS = 20  # in that time

@@ -39,10 +39,10 @@ from queueops.core.notify import Channel, notify
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import Project
+from ratelimits.alerts.alerts import COMES_BACK, COMING_AND_GOING
+from ratelimits.alerts.silences import silence_of
 from ratelimits.models import AlertRoute, AlertSilence, QuotaAlert
-from ratelimits.services.alerts.alerts import COMES_BACK, COMING_AND_GOING
-from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
-from ratelimits.services.alerts.silences import silence_of
+from ratelimits.usage.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 from .alert_groups import CAUSES_WAIT, Group, told_now
 from .paused import is_quiet

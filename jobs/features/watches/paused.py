@@ -21,8 +21,8 @@ from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.people import names_of
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 from .by_project import count_by_project, jobs_wait
 

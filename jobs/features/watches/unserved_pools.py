@@ -15,8 +15,8 @@ from jobs.states import WAITING
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.numbers import numbered
+from ratelimits.alerts.alerts import Opening
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening
 from ratelimits.subjects import MAX_ID_LENGTH
 
 MAX_POOLLESS = 5_000  # jobs read in lanes, and as many outside of lanes

@@ -31,14 +31,14 @@ from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import opened_if
 from queueops.core.values.numbers import numbered
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import Charge, QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
-from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.money.budget_alerts import tend_budget_alerts
-from ratelimits.services.money.spend import resolve_priced
-from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
-from ratelimits.services.tuning.watch_overrides import watch_overrides
+from ratelimits.money.budget_alerts import tend_budget_alerts
+from ratelimits.money.spend import resolve_priced
 from ratelimits.subjects import MAX_ID_LENGTH
+from ratelimits.tuning.resolve_quiet_alerts import resolve_quiet_alerts
+from ratelimits.tuning.watch_overrides import watch_overrides
+from ratelimits.usage.allowance_alerts import tend_allowance_alerts
 
 from .failing import KEPT_SHARE, MAX_SHARE, SERIOUS_SHARE, Failing, failing_services, refusing_services
 from .notify_alerts import send_unsent

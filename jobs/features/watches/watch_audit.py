@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 
 from queueops.audit.stream import standstill
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 UNSETTLED = "it was not refused: a transaction stays open, or nobody sends"
 

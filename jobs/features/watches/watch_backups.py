@@ -6,8 +6,8 @@ from django.conf import settings
 
 from queueops.audit.backups import last_backup
 from queueops.core.postgres.archiver import archiver_standing
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 FAILING_SECONDS = 300.0  # PostgreSQL tries again: a repository that just restarts needs no alert
 BACKUP, ARCHIVE = "backup", "archive"  # subjects

@@ -9,8 +9,8 @@ from jobs.models import RefusedCalls
 from queueops.core.clock import Now
 from queueops.tenancy.credential_pools.refusals import Absence, absences
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MAX_CREDENTIALS_WATCHED = 200  # credentials that are out of pools, and as many stops of calls
 COUNTED_FOR = timedelta(days=1)  # after the last refusal; then counts of calls that have not stopped are dropped

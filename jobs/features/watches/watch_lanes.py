@@ -12,13 +12,13 @@ from jobs.lanes import read_lane
 from jobs.services.explain.queues import count_lanes
 from queueops.core.sql import run_sql
 from queueops.tenancy.moves import projects_away
+from ratelimits.alerts.alerts import Opening, reconcile, resolve, saturation
+from ratelimits.limiter.counters import counter_of
+from ratelimits.limiter.decide import Binding
+from ratelimits.limiter.drain import passed_at
+from ratelimits.limiter.view.headroom import Headroom, read_headroom
+from ratelimits.limits.catalogue import Rule, rule_of_ramp, rules
 from ratelimits.models import Counter, QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, saturation
-from ratelimits.services.limiter.counters import counter_of
-from ratelimits.services.limiter.decide import Binding
-from ratelimits.services.limiter.drain import passed_at
-from ratelimits.services.limiter.view.headroom import Headroom, read_headroom
-from ratelimits.services.limits.catalogue import Rule, rule_of_ramp, rules
 from ratelimits.subjects import counter_id
 
 MAX_LANES_WATCHED = 1000

@@ -18,8 +18,8 @@ from jobs.models import Batch, DeadLetter, RefusedCalls
 from jobs.states import GuardState
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH
 
 from .failing import SERIOUS_SHARE, failing_services

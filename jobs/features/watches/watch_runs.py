@@ -12,8 +12,8 @@ from jobs.models import Job, ProviderBatch
 from jobs.states import JobState
 from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MAX_RUNS_NAMED = 200  # the oldest; no more run at once than there are slots
 

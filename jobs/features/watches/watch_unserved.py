@@ -11,8 +11,8 @@ from jobs.features.served_kinds.unserved import waiting_for
 from jobs.features.watches.by_project import count_by_project, jobs_wait
 from jobs.features.watches.unserved_pools import unserved_pools
 from jobs.models import Job, PauseSwitch
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH
 
 MAX_MISSING = 200  # pause switches read, one for each missing kind or key

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jobs.models import Webhook
 from queueops.tenancy.receivers import MAX_PAUSED, Receiver, pause_silent
 from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
+from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, reconcile
 
 SILENT = Receiver.Pause.SILENT
 

@@ -25,7 +25,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget, add_faults
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
-from ratelimits.services.limits.known_names import suggested
+from ratelimits.limits.known_names import suggested
 
 
 def _end(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from jobs.models import PauseSwitch
 from jobs.services.operate.pauses import resume_everything, resume_scope
 from queueops.core.errors import QueueOpsError
-from ratelimits.services.limits import ramps
+from ratelimits.limits import ramps
 
 ACTOR = "system:command"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

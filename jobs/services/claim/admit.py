@@ -18,10 +18,10 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import read_amounts
-from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
-from ratelimits.services.limiter.estimates import with_cached
-from ratelimits.services.limits.alternatives import Alternative, alternatives_of, is_pooled
-from ratelimits.services.limits.catalogue import counted, rule_of_ramp, seconds_to_send
+from ratelimits.limiter.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.limiter.estimates import with_cached
+from ratelimits.limits.alternatives import Alternative, alternatives_of, is_pooled
+from ratelimits.limits.catalogue import counted, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay

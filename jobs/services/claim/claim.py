@@ -20,7 +20,7 @@ from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import plain_array, run_sql, run_sql_as, text_array
-from ratelimits.services.limiter.decide import Settlement, settle
+from ratelimits.limiter.decide import Settlement, settle
 
 from .admit import admit
 from .coalesce import with_companions

@@ -9,7 +9,7 @@ from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob, opened
 from queueops.core.sql import run_sql_as
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, TOKENS
-from ratelimits.services.limiter.decide import decide
+from ratelimits.limiter.decide import decide
 
 from .admit import call_of, longest_run, subjects_of
 

@@ -14,7 +14,7 @@ from jobs.models import POOLED, PauseSwitch, ServiceBreaker
 from jobs.services.explain.queues import crowded_lanes
 from jobs.states import Priority
 from queueops.core.sql import run_sql
-from ratelimits.services.limiter.view.headroom import Headroom, read_headroom
+from ratelimits.limiter.view.headroom import Headroom, read_headroom
 from ratelimits.subjects import Subject
 
 from .fair_share import LaneTurns

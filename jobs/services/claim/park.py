@@ -22,12 +22,12 @@ from jobs.states import Priority
 from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import Amounts, read_amounts
-from ratelimits.services.limiter.decide import Call, unfit
-from ratelimits.services.limiter.estimates import Alike, with_cached
-from ratelimits.services.limiter.view.headroom import Headroom
-from ratelimits.services.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
-from ratelimits.services.limits.alternatives import is_pooled
-from ratelimits.services.limits.catalogue import counted, limited_services
+from ratelimits.limiter.decide import Call, unfit
+from ratelimits.limiter.estimates import Alike, with_cached
+from ratelimits.limiter.view.headroom import Headroom
+from ratelimits.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
+from ratelimits.limits.alternatives import is_pooled
+from ratelimits.limits.catalogue import counted, limited_services
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs

@@ -10,9 +10,9 @@ from cachetools import TTLCache
 from django.db import transaction
 
 from jobs.services.finish.outcomes import Outcome
-from ratelimits.services.limiter.counters import lock_counters
-from ratelimits.services.limiter.provider_sync import Statement, rules_stated
-from ratelimits.services.tuning.stated_caps import is_known_cap, note_stated_cap
+from ratelimits.limiter.counters import lock_counters
+from ratelimits.limiter.provider_sync import Statement, rules_stated
+from ratelimits.tuning.stated_caps import is_known_cap, note_stated_cap
 
 from .admit import subjects_of
 

@@ -17,8 +17,8 @@ from jobs.states import JobState
 from queueops.core.clock import Now
 from ratelimits.costs import read_amounts
 from ratelimits.feedback import PushBack
-from ratelimits.services.limiter.estimates import measured_ratio, with_cached
-from ratelimits.services.tuning.feedback import Cooling, Refusal, push_backs
+from ratelimits.limiter.estimates import measured_ratio, with_cached
+from ratelimits.tuning.feedback import Cooling, Refusal, push_backs
 
 from .admit import REJECTED, subjects_of
 

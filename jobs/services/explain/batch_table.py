@@ -20,7 +20,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.numbers import MEGABYTE
 from queueops.core.web.asking import ensure_wanted
-from ratelimits.services.money.reports import spent_on_jobs
+from ratelimits.money.reports import spent_on_jobs
 
 from .batch_results import FIRST, choose_results
 

@@ -12,10 +12,10 @@ from jobs.lanes import read_lane
 from queueops.core.clock import foretold
 from queueops.core.sql import plain_array, run_sql
 from queueops.tenancy.moves import projects_away
-from ratelimits.services.limiter.drain import passed_at
-from ratelimits.services.limiter.view.gauges import CounterGauge
-from ratelimits.services.limits.alternatives import counted_as
-from ratelimits.services.limits.catalogue import Rule, windows_of
+from ratelimits.limiter.drain import passed_at
+from ratelimits.limiter.view.gauges import CounterGauge
+from ratelimits.limits.alternatives import counted_as
+from ratelimits.limits.catalogue import Rule, windows_of
 from ratelimits.subjects import Subject
 
 MAX_LANES_COUNTED = 500

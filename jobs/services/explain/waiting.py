@@ -28,10 +28,10 @@ from queueops.core.sql import run_sql_as
 from queueops.tenancy.credential_pools.pools import members_of
 from queueops.tenancy.models import CredentialPoolMember
 from queueops.tenancy.scope import for_everyone
+from ratelimits.limiter.view.start_forecast import LimitForecast
 from ratelimits.models import Budget
-from ratelimits.money import shown
-from ratelimits.services.limiter.view.start_forecast import LimitForecast
-from ratelimits.services.money.standings import standing_of
+from ratelimits.money.amounts import shown
+from ratelimits.money.standings import standing_of
 
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 

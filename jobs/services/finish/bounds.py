@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from ratelimits.costs import OUTPUT_TOKENS, Usage
 from ratelimits.models import Via
-from ratelimits.money import most_of
-from ratelimits.services.money.budgets import MISSING_PRICE, UNBOUNDED, UNCOUNTED, UNSTATED
-from ratelimits.services.money.prices import bills, price_list
+from ratelimits.money.amounts import most_of
+from ratelimits.money.budgets import MISSING_PRICE, UNBOUNDED, UNCOUNTED, UNSTATED
+from ratelimits.money.prices import bills, price_list
 
 logger = logging.getLogger(__name__)
 

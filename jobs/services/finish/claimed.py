@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from queueops.core.sealing import SealedAway, is_whole_sealed, keys_in, open_json
-from ratelimits.services.limiter.estimates import Alike
+from ratelimits.limiter.estimates import Alike
 
 
 class ClaimedJob(NamedTuple):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ratelimits.costs import Usage
-from ratelimits.services.limiter.estimates import MAX_SAMPLES, Sample, record_actuals
+from ratelimits.limiter.estimates import MAX_SAMPLES, Sample, record_actuals
 
 from .claimed import ClaimedJob
 from .outcomes import GivenBack, Outcome, Succeeded

@@ -26,7 +26,7 @@ from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from ratelimits.costs import NO_AMOUNTS
-from ratelimits.services.limiter.decide import Settlement, Statement
+from ratelimits.limiter.decide import Settlement, Statement
 
 from .claimed import ClaimedJob
 from .encrypted_outcomes import data_of, message_of, outward, result_of

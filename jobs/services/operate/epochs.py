@@ -25,7 +25,7 @@ from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.scope import for_everyone
-from ratelimits.services.limits.ramps import drop_ramp
+from ratelimits.limits.ramps import drop_ramp
 
 PUT_BACK_REASON = (
     "The database was put back to an earlier moment: jobs wait in it that have run. See docs/how-to/back-up.md."

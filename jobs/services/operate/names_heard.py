@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from jobs.handlers.registry import all_handlers, served_names
 from jobs.models import SINCE_EVER, DecisionTotal, FlowSample, PauseSwitch
-from ratelimits.services.limits.known_names import KnownName, also_known, unheard_of
+from ratelimits.limits.known_names import KnownName, also_known, unheard_of
 
 Scope = PauseSwitch.Scope
 NAMED_BY_SCOPE = {Scope.PROJECT: KnownName.PROJECT, Scope.SERVICE: KnownName.SERVICE, Scope.KIND: KnownName.KIND}

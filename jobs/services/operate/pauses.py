@@ -30,8 +30,8 @@ from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
 from queueops.tenancy.moves import refuse_writes
-from ratelimits.services.limits import ramps
-from ratelimits.services.limits.catalogue import LIMITS_KEPT_SECONDS
+from ratelimits.limits import ramps
+from ratelimits.limits.catalogue import LIMITS_KEPT_SECONDS
 
 from .bulk_outcome import Canary
 from .job_filter import Counted, JobFilter, count_jobs

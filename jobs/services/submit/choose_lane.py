@@ -12,8 +12,8 @@ from jobs.lanes import lane_name, path_of, subject_of, target_of, target_of_pool
 from queueops.tenancy.secrets.credentials import Account, find_accounts
 from queueops.tenancy.secrets.encryption import is_encrypted
 from ratelimits.costs import OUTPUT_TOKENS, TOLD_OUTPUT
-from ratelimits.services.limiter.estimates import Alike, learned_output, learned_unknown
-from ratelimits.services.limits.catalogue import counted
+from ratelimits.limiter.estimates import Alike, learned_output, learned_unknown
+from ratelimits.limits.catalogue import counted
 
 from .prepare import PreparedJob
 

@@ -21,8 +21,8 @@ from jobs.states import RUNNING
 from queueops.core.clock import Now
 from queueops.core.processes.pulses import Pulse, Pulses, is_running
 from queueops.core.sql import run_sql
+from ratelimits.alerts.alerts import open_alert
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert
 
 from .worker_deaths import tell_death
 

@@ -20,9 +20,9 @@ from jobs.features.windows.windows import Upcoming
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.values.numbers import numbered
+from ratelimits.limits.ramps import ShownRamp
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
-from ratelimits.services.limits.ramps import ShownRamp
+from ratelimits.usage.allowance_alerts import OF_THE_QUEUE
 
 Tone = Literal["good", "held", "warn", "bad"]
 Page = Literal[

@@ -30,8 +30,8 @@ from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.moves import projects_away
+from ratelimits.alerts.alerts import open_alert, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert, reconcile
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from jobs.services.finish.claimed import ClaimedJob, holder_of
 from jobs.services.finish.finish import bury
 from jobs.states import RUNNING, WAITING
 from jobs.transitions import Move, move_jobs
-from ratelimits.services.limiter.decide import reclaim
-from ratelimits.services.money.holds import end_holds, losing_known
+from ratelimits.limiter.decide import reclaim
+from ratelimits.money.holds import end_holds, losing_known
 
 from .upkeep import is_closed, is_repeatable
 

@@ -33,7 +33,7 @@ from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import CredentialRefusal
 from ratelimits.models import BudgetHold, BudgetPeriod, QuotaAlert, Spend
-from ratelimits.services.money.standings import BEGINNING
+from ratelimits.money.standings import BEGINNING
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part
 

@@ -29,8 +29,8 @@ from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import STANDS_IN
 from queueops.core.sql import run_sql_as
-from ratelimits.services.limiter.decide import reclaim
-from ratelimits.services.money.holds import losing_known
+from ratelimits.limiter.decide import reclaim
+from ratelimits.money.holds import losing_known
 
 from . import executors
 from .partitions import make_partitions

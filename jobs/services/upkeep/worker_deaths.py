@@ -25,8 +25,8 @@ from jobs.states import RUNNING
 from queueops.core.processes.pulses import Pulse, Pulses
 from queueops.core.sql import run_sql
 from queueops.core.values.numbers import numbered
+from ratelimits.alerts.alerts import Opening, open_all, reconcile
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import Opening, open_all, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH
 
 logger = logging.getLogger(__name__)

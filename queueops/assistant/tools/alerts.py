@@ -18,8 +18,8 @@ from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
+from ratelimits.alerts.silences import silence_of
 from ratelimits.models import AlertSilence, QuotaAlert
-from ratelimits.services.alerts.silences import silence_of
 
 READ = Need(Scope.READ, "ratelimits.view_quotaalert")
 MAX_ALERTS_TOLD = 50

@@ -27,8 +27,8 @@ from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.callers.permissions import Need, ensure
 from queueops.tenancy.models import Scope
-from ratelimits.api.views.limits import CHANGE, LimitDetail, LimitOverrides
-from ratelimits.services.alerts.alerts import acknowledge_alerts
+from ratelimits.alerts.alerts import acknowledge_alerts
+from ratelimits.limits.api.limits import CHANGE, LimitDetail, LimitOverrides
 
 from .alerts import find_alert
 from .limits import Cap

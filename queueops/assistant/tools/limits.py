@@ -13,10 +13,10 @@ from queueops.assistant.tool import tool
 from queueops.core.values.numbers import numbered
 from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
-from ratelimits.api.views.limits import CHANGE, READ, LimitList, SimulateLimit
+from ratelimits.limiter.view.gauges import top_users
+from ratelimits.limits.api.limits import CHANGE, READ, LimitList, SimulateLimit
 from ratelimits.models import Limit
-from ratelimits.services.limiter.view.gauges import top_users
-from ratelimits.services.tuning.simulate import MAX_HOURS_PLAYED
+from ratelimits.tuning.simulate import MAX_HOURS_PLAYED
 
 from .work import Text
 

@@ -13,10 +13,10 @@ from queueops.assistant.tool import tool
 from queueops.core.values.numbers import numbered
 from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
-from ratelimits.api.views.budgets import SEE as SEE_BUDGETS
-from ratelimits.api.views.budgets import BudgetList
-from ratelimits.api.views.money import SEE, SpendReport
-from ratelimits.services.money.reports import Grouping
+from ratelimits.money.api.budgets import SEE as SEE_BUDGETS
+from ratelimits.money.api.budgets import BudgetList
+from ratelimits.money.api.spend import SEE, SpendReport
+from ratelimits.money.reports import Grouping
 
 MAX_BUDGETS = 200
 

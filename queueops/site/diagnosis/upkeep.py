@@ -17,8 +17,8 @@ from queueops.audit import stream
 from queueops.core.clock import Now, with_clocks
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import StoreError
+from ratelimits.limits.defaults import unheeded_settings
 from ratelimits.models import Limit
-from ratelimits.services.limits.defaults import unheeded_settings
 
 from .finding import DoctorFinding, DoctorVerdict, scalar
 

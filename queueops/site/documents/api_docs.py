@@ -16,21 +16,20 @@ import jobs.api
 import jobs.features
 import jobs.services
 import queueops.rest
-import ratelimits.api
-import ratelimits.services
+import ratelimits
 from jobs.api.urls import urlpatterns as jobs_patterns
 from jobs.door.urls import api_patterns as door_patterns
 from queueops.core.errors import QueueOpsError
 from queueops.core.generated_docs import generated_page
 from queueops.rest.schema import ALWAYS, OTHERS
-from ratelimits.api.urls import urlpatterns as limits_patterns
+from ratelimits.urls import urlpatterns as limits_patterns
 
 HEAD = """\
 # The API
 
 After this page you can look up every address of the API, its scope, its errors and its lists.
 
-Written by `manage.py write_docs` from `jobs/api/`, `jobs/door/` and `ratelimits/api/`; change it there. A running
+Written by `manage.py write_docs` from `jobs/api/`, `jobs/door/` and `ratelimits/*/api/`; change it there. A running
 installation serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`.
 How to submit work: [submit.md](../how-to/submit.md). How to ask the limiter:
 [ask-the-limiter.md](../how-to/ask-the-limiter.md). How to count against allowances:
@@ -136,7 +135,7 @@ def described_path(pattern: URLPattern) -> str:
 
 
 def _errors() -> Iterator[str]:
-    for package in (jobs.api, jobs.features, jobs.services, queueops.rest, ratelimits.api, ratelimits.services):
+    for package in (jobs.api, jobs.features, jobs.services, queueops.rest, ratelimits):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     found = {code: (status, text) for status, (code, text) in (ALWAYS | OTHERS).items()} | FRAMEWORK

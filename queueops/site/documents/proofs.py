@@ -69,7 +69,7 @@ PROOFS = (
         [
             "tests/limits/test_kills.py::test_what_a_killed_process_held_comes_back_when_its_lease_ends",
             "tests/limits/test_kills.py::test_a_process_killed_before_its_decision_is_committed_has_used_nothing",
-            "tests/ratelimits/test_settle.py::test_what_a_crashed_holder_held_is_reclaimed_once_its_time_has_passed",
+            "tests/ratelimits/limiter/test_settle.py::test_what_a_crashed_holder_held_is_reclaimed_once_its_time_has_passed",
         ],
     ),
     KnownDefect(
@@ -80,8 +80,8 @@ PROOFS = (
         "The most that a call can cost is held under the budget's row lock at the claim, and replaced by what it did "
         "cost in the transaction that ends the job: a budget is the sum of its ledger.",
         [
-            "tests/ratelimits/test_budgets.py::test_a_budget_is_never_passed_and_is_what_its_ledger_says",
-            "tests/ratelimits/test_budgets.py::test_what_fits_goes_and_what_does_not_takes_nothing",
+            "tests/ratelimits/money/test_budgets.py::test_a_budget_is_never_passed_and_is_what_its_ledger_says",
+            "tests/ratelimits/money/test_budgets.py::test_what_fits_goes_and_what_does_not_takes_nothing",
             "tests/jobs/features/budget_holds/test_budgets.py::test_what_a_crashed_worker_may_have_spent_stays_counted",
         ],
     ),

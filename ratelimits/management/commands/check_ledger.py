@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import Project
-from ratelimits.services.usage.ledger import Difference, check_ledger, repair_ledger
+from ratelimits.usage.ledger import Difference, check_ledger, repair_ledger
 
 
 class Command(BaseCommand):

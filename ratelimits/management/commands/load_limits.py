@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
-from ratelimits.services.limits.defaults import Loaded, LoadOutcome, load_limits, names_of_defaults
+from ratelimits.limits.defaults import Loaded, LoadOutcome, load_limits, names_of_defaults
 
 
 class Command(BaseCommand):

@@ -10,8 +10,8 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.moments import in_utc
-from ratelimits.money import shown
-from ratelimits.services.money.price_map import LoadedPrices, MapPrice, load_prices
+from ratelimits.money.amounts import shown
+from ratelimits.money.price_map import LoadedPrices, MapPrice, load_prices
 
 ACTOR = "system:load_prices"
 MAP_CURRENCY = "USD"

@@ -8,9 +8,9 @@ from django.utils import timezone
 from queueops.core.clock import database_moment
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.ends import read_end
+from ratelimits.limits.overrides import end_override, set_override
+from ratelimits.limits.validation import figure
 from ratelimits.models import Limit
-from ratelimits.services.limits.overrides import end_override, set_override
-from ratelimits.validation import figure
 
 ACTOR = "command:override_limit"
 

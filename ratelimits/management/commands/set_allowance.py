@@ -6,12 +6,7 @@ from django.db import transaction
 
 from queueops.core.errors import QueueOpsError
 from ratelimits.models import Allowance
-from ratelimits.services.usage.allowances import (
-    FIGURES,
-    change_allowance,
-    create_allowance,
-    delete_allowance,
-)
+from ratelimits.usage.allowances import FIGURES, change_allowance, create_allowance, delete_allowance
 
 ACTOR = "command:set_allowance"
 

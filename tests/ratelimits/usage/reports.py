@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ratelimits.models import UsageTracking
-from ratelimits.services.usage.ingest import Ingested, Reported, ingest
-from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.usage.ingest import Ingested, Reported, ingest
+from ratelimits.usage.ledger import check_ledger
 
 
 class Month(NamedTuple):

@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 
 from ratelimits.models import QuotaAlert, UsageTracking
-from ratelimits.services.alerts import allowance_alerts
-from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.usage.allowances import set_override
-from ratelimits.services.usage.ledger import correct
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage import allowance_alerts
+from ratelimits.usage.allowance_alerts import tend_allowance_alerts
+from ratelimits.usage.allowances import set_override
+from ratelimits.usage.ledger import correct
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_usage_event, make_usage_month
 from tests.support.cases import every_case
 

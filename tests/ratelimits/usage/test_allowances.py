@@ -9,9 +9,9 @@ import pytest
 from queueops.audit.models import AuditEntry
 from ratelimits.errors import InvalidAllowance, NoAllowance
 from ratelimits.models import Allowance, AllowanceOverride, UsageTracking
-from ratelimits.models.allowance import MAX_QUOTA
-from ratelimits.services.usage.allowances import remove_override, set_allowance, set_override
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage.allowances import remove_override, set_allowance, set_override
+from ratelimits.usage.models import MAX_QUOTA
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 from tests.support.cases import every_case
 

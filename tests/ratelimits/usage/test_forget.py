@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from queueops.core.env.reading import BadConfiguration, read
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.tuning.upkeep import forget_usage
-from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.tuning.upkeep import forget_usage
+from ratelimits.usage.ledger import check_ledger
 from tests.factories import make_allowance, make_reservation, make_usage_event
 from tests.support.processes import ROOT
 

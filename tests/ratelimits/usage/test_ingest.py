@@ -9,8 +9,8 @@ import pytest
 
 from ratelimits.errors import NoAllowance
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.usage.release import cancel, expire_reservations
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.usage.release import cancel, expire_reservations
+from ratelimits.usage.reserve import reserve
 from tests.factories import (
     make_allowance,
     make_project,

@@ -9,8 +9,8 @@ from queueops.audit.models import AuditEntry
 from queueops.core.values.reasons import ReasonRequired
 from ratelimits.errors import InvalidCorrection, NoAllowance
 from ratelimits.models import UsageEvent, UsageTracking
-from ratelimits.services.usage.ledger import Difference, LedgerCheck, check_ledger, correct, repair_ledger
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage.ledger import Difference, LedgerCheck, check_ledger, correct, repair_ledger
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_reservation, make_usage_event
 from tests.ratelimits.usage.reports import month_of
 from tests.support.cases import every_case

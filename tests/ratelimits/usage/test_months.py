@@ -10,9 +10,9 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimits.months import month_end
-from ratelimits.services.usage.reserve import reserve
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage.month_end import month_end
+from ratelimits.usage.reserve import reserve
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance
 from tests.ratelimits.usage.reports import month_of, report, send
 from tests.support.cases import every_case

@@ -13,9 +13,9 @@ from jobs import cluster
 from jobs.executor.duties import Duties
 from ratelimits.errors import UnknownReservation
 from ratelimits.models import Allowance, UsageReservation, UsageTracking
-from ratelimits.services.usage import release
-from ratelimits.services.usage.ledger import repair_ledger
-from ratelimits.services.usage.release import cancel, expire_reservations
+from ratelimits.usage import release
+from ratelimits.usage.ledger import repair_ledger
+from ratelimits.usage.release import cancel, expire_reservations
 from tests.factories import make_allowance, make_reservation
 from tests.ratelimits.usage.reports import month_of
 

@@ -11,10 +11,10 @@ from queueops.audit.models import AuditEntry
 from queueops.core.errors import IdempotencyKeyReused
 from ratelimits.errors import NoAllowance, QuotaExceeded
 from ratelimits.models import UsageReservation, UsageTracking
-from ratelimits.services.usage.allowances import remove_override, set_override
-from ratelimits.services.usage.release import cancel
-from ratelimits.services.usage.reserve import Reserved, reserve
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage.allowances import remove_override, set_override
+from ratelimits.usage.release import cancel
+from ratelimits.usage.reserve import Reserved, reserve
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 from tests.ratelimits.usage.reports import counted_statements, month_of
 from tests.support.cases import every_case

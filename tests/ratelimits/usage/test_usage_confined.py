@@ -10,9 +10,9 @@ from queueops.core.errors import IdempotencyKeyReused
 from queueops.tenancy.scope import acting_for
 from ratelimits.errors import QuotaExceeded, UnknownReservation
 from ratelimits.models import UsageEvent, UsageReservation
-from ratelimits.services.usage.release import cancel
-from ratelimits.services.usage.reserve import reserve
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage.release import cancel
+from ratelimits.usage.reserve import reserve
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_reservation
 from tests.ratelimits.usage.reports import month_of, report, send, statuses
 

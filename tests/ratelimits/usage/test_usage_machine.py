@@ -23,11 +23,11 @@ from hypothesis.stateful import (
 
 from ratelimits.errors import InvalidCorrection, QuotaExceeded
 from ratelimits.models import UsageReservation, UsageTracking
-from ratelimits.services.usage.allowances import remove_override, set_allowance, set_override
-from ratelimits.services.usage.ingest import Reported
-from ratelimits.services.usage.ledger import check_ledger, correct
-from ratelimits.services.usage.release import cancel, expire_reservations
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.usage.allowances import remove_override, set_allowance, set_override
+from ratelimits.usage.ingest import Reported
+from ratelimits.usage.ledger import check_ledger, correct
+from ratelimits.usage.release import cancel, expire_reservations
+from ratelimits.usage.reserve import reserve
 from tests.factories import make_project
 from tests.ratelimits.usage.reports import report, send, statuses
 

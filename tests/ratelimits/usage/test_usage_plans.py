@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from ratelimits.models import UsageTracking
-from ratelimits.services.usage.reserve import reserve
+from ratelimits.usage.reserve import reserve
 from tests.factories import make_allowance
 from tests.ratelimits.usage.reports import report, send
 from tests.support.plans import blocks_touched, explain_file, nodes, rows_read

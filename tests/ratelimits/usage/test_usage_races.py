@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from ratelimits.errors import QuotaExceeded
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.usage.allowances import set_allowance
-from ratelimits.services.usage.ledger import check_ledger, correct, repair_ledger
-from ratelimits.services.usage.release import cancel, expire_reservations
-from ratelimits.services.usage.reserve import reserve
-from ratelimits.services.usage.standings import standing
+from ratelimits.usage.allowance_alerts import tend_allowance_alerts
+from ratelimits.usage.allowances import set_allowance
+from ratelimits.usage.ledger import check_ledger, correct, repair_ledger
+from ratelimits.usage.release import cancel, expire_reservations
+from ratelimits.usage.reserve import reserve
+from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_reservation, make_usage_month
 from tests.ratelimits.usage.reports import month_of, report, send, statuses
 from tests.support.processes import wait_for

@@ -25,9 +25,9 @@ from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.secrets.credentials import base_url_of, find_principals
 from ratelimits.costs import ENQUEUED_TOKENS
+from ratelimits.limiter.decide import Call, decide
 from ratelimits.models import Via
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.money.budgets import budgets_of
+from ratelimits.money.budgets import budgets_of
 
 from .adopt import BATCH_LEASE_SECONDS, LINES_AT_ONCE, hand_over
 

@@ -32,8 +32,8 @@ from queueops.core.sealing import SealedAway
 from queueops.core.sql import run_sql_as
 from queueops.core.values.numbers import nearest_rank
 from ratelimits.costs import Usage
-from ratelimits.services.limiter.decide import Settlement, settle
-from ratelimits.services.money.holds import held_by_budgets
+from ratelimits.limiter.decide import Settlement, settle
+from ratelimits.money.holds import held_by_budgets
 
 from .again import not_carried_out, seconds_to_next, went_unanswered
 from .collect import Spoken, holder_of_batch, room_was_made

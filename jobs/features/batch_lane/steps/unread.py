@@ -9,8 +9,8 @@ from jobs.features.budget_holds.spend import made_by
 from jobs.services.finish.bounds import most_by_prices
 from jobs.services.finish.claimed import ClaimedJob
 from ratelimits.models import Spend, Via
-from ratelimits.services.money.holds import NO_USAGE, end_holds, losing_known
-from ratelimits.services.money.spend import MadeCall, Payer, write_ledger
+from ratelimits.money.holds import NO_USAGE, end_holds, losing_known
+from ratelimits.money.spend import MadeCall, Payer, write_ledger
 
 
 def book_unread(jobs: Sequence[ClaimedJob]) -> None:

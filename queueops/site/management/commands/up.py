@@ -26,7 +26,7 @@ from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_com
 from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
-from ratelimits.services.limits.defaults import load_limits_if_none
+from ratelimits.limits.defaults import load_limits_if_none
 
 RULE = "-" * 60
 DRAIN_MARGIN_SECONDS = 15.0  # how much longer than the executors' grace period django-q2 may take

@@ -15,7 +15,7 @@ from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
-from ratelimits.services.limits.defaults import tell_unheeded_settings
+from ratelimits.limits.defaults import tell_unheeded_settings
 
 logger = logging.getLogger(__name__)
 

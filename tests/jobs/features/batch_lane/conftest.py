@@ -17,7 +17,7 @@ from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.tenancy.models import Credential
 from queueops.tenancy.secrets.credentials import seal
-from ratelimits.services.limits import catalogue
+from ratelimits.limits import catalogue
 from tests.factories import make_project
 from tests.support.processes import wait_for
 from tests.support.provider_batches import make_round

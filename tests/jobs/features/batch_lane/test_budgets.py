@@ -7,8 +7,8 @@ import pytest
 from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.models import Job
 from ratelimits.models import BudgetHold, BudgetPeriod, Price, Spend
-from ratelimits.services.money import budgets, prices
-from ratelimits.services.money.save_budget import create_budget
+from ratelimits.money import budgets, prices
+from ratelimits.money.save_budget import create_budget
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Job, JobEvent, ProviderBatch
 from queueops.tenancy.models import ProducerKey, Scope
 from ratelimits.models import Price, Spend
-from ratelimits.services.money import prices
+from ratelimits.money import prices
 from tests.jobs.features.batch_lane.conftest import Lane
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)

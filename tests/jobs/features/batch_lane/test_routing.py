@@ -23,8 +23,8 @@ from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
 from jobs.services.submit.submit import submit_job
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import CredentialSetting, ProducerKey, Scope
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.limits import catalogue
 from tests.support.cases import every_case
 from tests.support.processes import wait_for
 

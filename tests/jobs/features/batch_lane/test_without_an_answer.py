@@ -13,8 +13,8 @@ from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.models import Job, ProviderBatch
 from queueops.audit.models import AuditEntry
 from ratelimits.models import BudgetPeriod, Price, QuotaAlert, Spend
-from ratelimits.services.money import budgets, prices
-from ratelimits.services.money.save_budget import create_budget
+from ratelimits.money import budgets, prices
+from ratelimits.money.save_budget import create_budget
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)

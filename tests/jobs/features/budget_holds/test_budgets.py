@@ -21,9 +21,9 @@ from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAlert, Spend
-from ratelimits.services.money import budgets, prices
-from ratelimits.services.money.reports import total
-from ratelimits.services.money.save_budget import change_budget, create_budget, delete_budget
+from ratelimits.money import budgets, prices
+from ratelimits.money.reports import total
+from ratelimits.money.save_budget import change_budget, create_budget, delete_budget
 from tests.factories import make_project
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices

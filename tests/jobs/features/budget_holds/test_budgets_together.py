@@ -26,11 +26,11 @@ from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.upkeep.upkeep import rescue_lapsed
 from ratelimits.costs import Usage
+from ratelimits.limits import catalogue
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, CostEstimate, Limit, Price, Spend
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money import budgets, prices
-from ratelimits.services.money.holds import recount_periods
-from ratelimits.services.money.save_budget import create_budget
+from ratelimits.money import budgets, prices
+from ratelimits.money.holds import recount_periods
+from ratelimits.money.save_budget import create_budget
 from tests.factories import make_batch, make_project
 from tests.jobs.merging import Piece, claim, groups, submit
 from tests.support.examples import examples

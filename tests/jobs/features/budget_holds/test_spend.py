@@ -20,7 +20,7 @@ from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
 from ratelimits.models import QuotaAlert, Spend
-from ratelimits.services.money.reports import grouped, spent_between, spent_on_batch, total
+from ratelimits.money.reports import grouped, spent_between, spent_on_batch, total
 from tests.factories import make_jobs
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices

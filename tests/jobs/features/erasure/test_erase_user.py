@@ -60,7 +60,7 @@ from ratelimits.models import (
     UsageReservation,
     UsageTracking,
 )
-from ratelimits.services.money import standings
+from ratelimits.money import standings
 from tests.factories import make_batch, make_dead_letter, make_jobs, make_project, make_usage_month
 
 pytestmark = pytest.mark.django_db(transaction=True)

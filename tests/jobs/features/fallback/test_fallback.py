@@ -35,8 +35,8 @@ from jobs.testing import drain
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import CredentialNotAllowed, seal
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limits import catalogue
 from tests.factories import make_jobs
 from tests.support.plans import explain_file, nodes
 from tests.support.racing import run_together

@@ -19,11 +19,11 @@ from jobs.services.explain.snapshots import FORECAST_HOLDS, batch_snapshot
 from jobs.services.upkeep import batches
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limiter.view.gauges import gauges
+from ratelimits.limits import catalogue
+from ratelimits.limits.catalogue import rules_of
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.view.gauges import gauges
-from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import Subject
 from tests.factories import foreseen, make_batch, make_job, make_jobs
 from tests.support.people import signed_in

@@ -15,9 +15,9 @@ from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking
 from jobs.services.explain.waiting import explain_waiting
 from ratelimits.algorithms.admission import State
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import foreseen, make_batch, make_jobs
 from tests.ratelimits.one_counter import admit

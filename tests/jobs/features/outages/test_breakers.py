@@ -33,8 +33,8 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Credential
 from queueops.tenancy.secrets.credentials import seal
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.limits import catalogue
 from tests.factories import SERVICE, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 from tests.support.processes import wait_for

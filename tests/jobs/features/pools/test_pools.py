@@ -28,8 +28,8 @@ from jobs.services.upkeep.executors import deregister, register
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.database import UnsuitableDatabase
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.limits import catalogue
 from tests.factories import make_job, make_jobs
 from tests.support.cases import every_case
 from tests.support.racing import at_once

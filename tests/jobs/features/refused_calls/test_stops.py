@@ -25,8 +25,8 @@ from jobs.testing import drain
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import Now
 from queueops.tenancy.models import Credential
+from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.cases import every_case
 from tests.support.credential_pools import a_credential, make_pool

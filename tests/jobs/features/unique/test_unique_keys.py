@@ -33,7 +33,7 @@ from jobs.services.submit.submit import BatchReceipt, BatchRejected, SubmittedJo
 from jobs.services.upkeep.batches import finish_batches
 from jobs.states import TERMINAL, UNFINISHED, WAITING, JobState
 from queueops.core.errors import IdempotencyKeyReused
-from ratelimits.services.limits import catalogue
+from ratelimits.limits import catalogue
 from tests.factories import KIND, WAYS, make_dead_letter, make_job, make_project, move_along
 from tests.support.cases import every_case
 from tests.support.plans import assert_bounded, explain_file

@@ -17,9 +17,9 @@ from jobs.features.watches.notify_alerts import send_test, send_unsent
 from jobs.features.watches.watch_letters import watch_dead_letters
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.testing import drain
+from ratelimits.alerts import alerts
+from ratelimits.alerts.alerts import COMES_BACK
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services.alerts import alerts
-from ratelimits.services.alerts.alerts import COMES_BACK
 from tests.factories import make_dead_letter, make_project, make_route
 from tests.ratelimits.counting import make_limit
 from tests.support.alerts import resolve_alert
@@ -238,8 +238,8 @@ def test_a_route_of_a_project_is_told_of_what_is_about_it(receiver: Receiver):
 
 def test_calls_in_flight_that_fill_their_cap_are_no_alert():
     limit = make_limit(unit="in_flight", algorithm="concurrency", capacity=1, lease_seconds=60)
-    from ratelimits.services.limiter.decide import Call, decide
-    from ratelimits.services.limits import catalogue
+    from ratelimits.limiter.decide import Call, decide
+    from ratelimits.limits import catalogue
     from ratelimits.subjects import Subject
 
     catalogue.forget()

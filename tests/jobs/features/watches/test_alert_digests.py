@@ -16,9 +16,9 @@ from django.db.models.functions import Now
 from jobs.features.watches.notify_alerts import DIGEST_EVERY, PROJECT, send_unsent
 from jobs.models import Job
 from jobs.testing import drain
+from ratelimits.alerts import alerts
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import alerts
-from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
+from ratelimits.usage.allowance_alerts import tend_allowance_alerts
 from tests.factories import make_allowance, make_project, make_route, make_usage_event
 from tests.support.alert_mail import email_route, text_of
 from tests.support.background import in_background

@@ -19,8 +19,8 @@ from jobs.features.watches.notify_alerts import KIND, send_test, send_unsent
 from jobs.models import DeadLetter, Job, RetryPolicy
 from jobs.states import JobState
 from jobs.testing import drain
+from ratelimits.alerts import alerts
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services.alerts import alerts
 from tests.factories import make_route
 from tests.support.alert_receivers import Receivers
 from tests.support.alerts import resolve_alert

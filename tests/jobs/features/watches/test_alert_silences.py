@@ -15,9 +15,9 @@ from dashboards.services.ops import ops_snapshot
 from jobs.features.watches.notify_alerts import MAX_SILENCED, send_unsent
 from jobs.models import Executor, Job
 from queueops.audit.models import AuditEntry
+from ratelimits.alerts import alerts
+from ratelimits.alerts.silences import BadSilence, end_silences, silence_alerts
 from ratelimits.models import AlertSilence, QuotaAlert
-from ratelimits.services.alerts import alerts
-from ratelimits.services.alerts.silences import BadSilence, end_silences, silence_alerts
 from tests.factories import make_route
 from tests.ratelimits.counting import make_limit
 from tests.support.alerts import resolve_alert

@@ -24,9 +24,9 @@ from jobs.models import DeadLetter, Executor, FlowSample, Job
 from jobs.services.upkeep.retention import apply_retention
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
+from ratelimits.limiter.decide import Call, decide
+from ratelimits.limits import catalogue
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert
-from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.factories import make_dead_letters, make_job, make_jobs, make_route
 

@@ -17,9 +17,9 @@ from jobs.models import Job
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import CredentialPool
 from queueops.tenancy.secrets.signing import open_signing_secret
+from ratelimits.alerts.alerts import open_alert, tell_exceeded
+from ratelimits.limits import catalogue
 from ratelimits.models import AlertRoute, Budget, BudgetPeriod, Limit, QuotaAlert
-from ratelimits.services.alerts.alerts import open_alert, tell_exceeded
-from ratelimits.services.limits import catalogue
 from tests.factories import make_project, make_route
 from tests.support.alerts import note_saturated
 from tests.support.cases import every_case

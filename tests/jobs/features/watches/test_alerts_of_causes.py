@@ -19,8 +19,8 @@ from jobs.features.watches.watch_letters import watch_dead_letters
 from jobs.models import Batch, DeadLetter, Job, RefusedCalls, ServiceBreaker
 from jobs.testing import drain
 from queueops.core.clock import Now
+from ratelimits.alerts.alerts import acknowledge_alerts, open_alert, resolve
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts.alerts import acknowledge_alerts, open_alert, resolve
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project, make_route
 from tests.support.alert_mail import email_route, text_of
 from tests.support.people import signed_in

@@ -8,9 +8,9 @@ import pytest
 from django.db.models import F
 
 from jobs.features.watches.notify_alerts import send_unsent
+from ratelimits.alerts import alerts
+from ratelimits.alerts.alerts import COMES_BACK
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services.alerts import alerts
-from ratelimits.services.alerts.alerts import COMES_BACK
 from tests.factories import make_route
 from tests.ratelimits.counting import make_limit
 from tests.support.alerts import resolve_alert

@@ -16,8 +16,8 @@ from jobs.features.watches import notify_alerts
 from jobs.features.watches.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.models import DeadLetter, Job
 from jobs.testing import drain
+from ratelimits.alerts import alerts
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services.alerts import alerts
 from tests.factories import SIGNING_SECRET, make_route
 from tests.support.alert_mail import email_route, text_of
 from tests.support.background import in_background

@@ -25,9 +25,9 @@ from jobs.services.upkeep.upkeep import prepare_database
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
+from ratelimits.alerts import alerts
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
 from ratelimits.models import Counter as LimitCounter
-from ratelimits.services.alerts import alerts
 from tests.factories import make_batch, make_job, make_project, make_route, make_webhook
 from tests.support.background import in_background
 from tests.support.http_server import serving

@@ -27,8 +27,8 @@ from jobs.states import JobState
 from jobs.times.calendar import Calendar, Span, merged, stretched
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Project, ProjectMove
+from ratelimits.alerts import alerts
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import alerts
 from tests.factories import FAR_WEEKDAY, KIND, SERVICE, make_batch, make_jobs, make_project, make_route
 from tests.support.cases import every_case
 from tests.support.plans import explain_reads, nodes, rows_read

@@ -1,0 +1,124 @@
+"""Silencing alerts, and the list of what is silenced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminSelectWidget
+
+from queueops.core.clock import Now
+from queueops.screens import formatting
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.forms import ReasonForm, set_choices
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
+from queueops.tenancy.people import name_of
+from ratelimits.alerts.silences import end_silences, silence_alerts
+from ratelimits.models import AlertSilence, Limit, QuotaAlert
+
+LASTS = ((1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "7 days"))
+
+
+class SilenceForm(ReasonForm):
+    """The form offers what the alert names: its limit, kind and projects, each alone or together."""
+
+    hours = forms.TypedChoiceField(label="For", choices=LASTS, coerce=float, widget=UnfoldAdminSelectWidget)
+    of = forms.MultipleChoiceField(
+        label="Which alerts",
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="Those that fit everything that is chosen.",
+    )
+    field_order = ("of", "hours", "reason")
+
+    def __init__(self, *args: Any, rows: Sequence[Any] = (), **kwargs: Any) -> None:
+        super().__init__(*args, rows=rows, **kwargs)
+        offered = [choice for alert in rows[:1] for choice in _offered(alert)]
+        set_choices(self, "of", offered)
+        self.fields["of"].initial = [value for value, _ in offered if not value.startswith("project:")]
+
+
+def _offered(alert: QuotaAlert) -> list[tuple[str, str]]:
+    """Return the choices by which an alert can be silenced: its limit, its kind, its projects."""
+    limit = [(f"limit:{alert.limit_id}", f"of the limit {alert.limit}")] if alert.limit_id else []
+    projects = [(f"project:{one}", f"of the project {one}") for one in sorted(alert.projects)]
+    return [*limit, (f"kind:{alert.kind}", f"of the kind: {alert.get_kind_display()}"), *projects]
+
+
+def _silence(ids: Sequence[int], *, actor: str, of: Sequence[str], hours: float, reason: str) -> VerbOutcome:
+    named = dict(one.split(":", 1) for one in of)
+    silence = silence_alerts(
+        limit=Limit.objects.filter(pk=named["limit"]).first() if "limit" in named else None,
+        kind=named.get("kind", ""),
+        project=named.get("project", ""),
+        hours=hours,
+        actor=actor,
+        reason=reason,
+    )
+    return VerbOutcome(1, report=f"Nobody is told of alerts of {silence} until {silence.until:%Y-%m-%d %H:%M} UTC.")
+
+
+SILENCE = Verb(
+    name="silence",
+    permission="ratelimits.acknowledge_alert",
+    label="Silence",
+    done="silenced",
+    explains="Nobody is sent such alerts, and no headline names them, until the time is over. They are still opened and"
+    " listed; what is open then is sent.",
+    icon="notifications_off",
+    applies=lambda rows: rows.filter(resolved_at=None),
+    carry_out=_silence,
+    form=SilenceForm,
+)
+
+
+def _end(ids: Sequence[int], *, actor: str) -> VerbOutcome:
+    ended = end_silences(ids, actor=actor)
+    return VerbOutcome(ended, len(ids) - ended)
+
+
+END = Verb(
+    name="end",
+    permission="ratelimits.acknowledge_alert",
+    label="End now",
+    done="ended",
+    explains="What the silence held back is sent, if it is still open.",
+    icon="notifications_active",
+    applies=lambda rows: rows.filter(until__gt=Now()),
+    carry_out=_end,
+)
+
+
+@admin.register(AlertSilence)
+class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
+    list_display = ("of", "ends", "reason", "who", "since")
+    list_select_related = ("limit",)
+    actions = ("end_selected",)
+    actions_detail = ("end",)
+    empty_title = "Nothing is silenced."
+    empty_hint = "An open alert's page offers to silence its like for a while."
+
+    end_selected, end = on_selected(END), on_one(END)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        stands = str(object_id).isdecimal() and AlertSilence.objects.standing().filter(pk=object_id).exists()
+        return super().get_actions_detail(request, object_id) if stands else []
+
+    @admin.display(description="alerts of")
+    def of(self, silence: AlertSilence) -> str:
+        return str(silence)
+
+    @admin.display(description="ends")
+    def ends(self, silence: AlertSilence) -> SafeString | str:
+        return formatting.ago(silence.until)
+
+    @admin.display(description="by")
+    def who(self, silence: AlertSilence) -> str:
+        return name_of(silence.created_by)
+
+    @admin.display(description="since")
+    def since(self, silence: AlertSilence) -> SafeString | str:
+        return formatting.ago(silence.created_at)

@@ -1,0 +1,121 @@
+"""The ledger: each call and what it cost."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from queueops.screens import formatting
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice, ExactId, ProjectFilter, UserFilter
+from queueops.screens.paging import NumberedListMixin, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin
+from ratelimits.models import Spend, Via
+from ratelimits.money.amounts import shown
+
+from . import report
+from .pricing import ACTION
+
+MARKS: dict[str, dict[str, Any]] = {"unpriced": {"money": None}, "unknown": {"kind": Spend.Kind.UNKNOWN}}
+
+
+class SpendBatchFilter(ExactId):
+    title = "batch id"
+    parameter_name = "batch_id"
+
+
+class SpendMarkFilter(Choice):
+    title = "marked"
+    parameter_name = "marked"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("unpriced", "without a price"), ("unknown", "cost not known")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        return queryset.filter(**MARKS[chosen]) if chosen in MARKS else queryset.none()
+
+
+@admin.register(Spend)
+class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
+    list_display = ("job", "of_project", "by_model", "used", "money_shown", "when")
+    list_display_links = None
+    sortable_by = ()
+    list_filter = (ProjectFilter, UserFilter, SpendBatchFilter, SpendMarkFilter)
+    list_filter_submit = True
+    list_before_template = "admin/ratelimits/spend/tools.html"
+    search_fields = ("pk",)
+    search_help_text = "A job's id, in full: all of its calls"
+    empty_title = "Nothing was spent."
+    empty_hint = "A call whose provider says what it used appears here, with what it cost by its price of that moment."
+    actions_list = ("price_unpriced",)
+
+    class Media:
+        css = {"all": ("dashboards/limits.css",)}
+
+    price_unpriced = ACTION
+
+    def get_urls(self) -> list[Any]:
+        page = self.admin_site.admin_view(lambda request: report.page(self, request))
+        export = self.admin_site.admin_view(lambda request: report.export(self, request))
+        return [
+            path("report/", page, name="ratelimits_spend_report"),
+            path("report/export.csv", export, name="ratelimits_spend_export"),
+            *super().get_urls(),
+        ]
+
+    def time_of_key(self, key: int) -> datetime:
+        moment: datetime = Spend.objects.filter(pk__gte=key).only("at").earliest("pk").at
+        return moment
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not search_term.strip():
+            return queryset, False
+        job_id = as_uuid(search_term)
+        return (queryset.filter(job_id=job_id) if job_id else queryset.none()), False
+
+    @admin.display(description="job")
+    def job(self, row: Spend) -> SafeString:
+        return formatting.link("jobs_job", row.job_id, formatting.short_id(row.job_id))
+
+    @admin.display(description="model")
+    def by_model(self, row: Spend) -> SafeString:
+        by = " by batch" if row.via == Via.BATCH else ""
+        return format_html('{} <span class="qo-muted">{}{}</span>', row.model or formatting.NOTHING, row.provider, by)
+
+    @admin.display(description="tokens")
+    def used(self, row: Spend) -> SafeString:
+        cached = (
+            format_html(' <span class="qo-muted">{} cached</span>', f"{row.cached_tokens:,}")
+            if row.cached_tokens
+            else ""
+        )
+        return format_html("{} in{}, {} out", _count(row.input_tokens), cached, _count(row.output_tokens))
+
+    @admin.display(description="cost")
+    def money_shown(self, row: Spend) -> SafeString:
+        money = shown(row.money, settings.QUEUEOPS.currency)
+        if row.money is None:
+            return formatting.badge("amber", "warning", money)
+        unsure = formatting.badge("amber", "help", "at most: not known") if row.kind == Spend.Kind.UNKNOWN else ""
+        return format_html('<span class="qo-number">{}</span> {}', money, unsure)
+
+    @admin.display(description="when")
+    def when(self, row: Spend) -> SafeString | str:
+        return formatting.ago(row.at)
+
+
+def _count(tokens: int | None) -> str:
+    return formatting.NOTHING if tokens is None else f"{tokens:,}"

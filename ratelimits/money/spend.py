@@ -1,0 +1,211 @@
+"""The ledger of calls and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+
+from queueops.audit import trail
+from queueops.core.sql import plain_array, run_sql, text_array
+from queueops.core.values.reasons import clean_reason
+from ratelimits.alerts.alerts import Opening, open_all, resolve
+from ratelimits.costs import Usage
+from ratelimits.models import QuotaAlert, Spend, Via
+
+from .amounts import lacks_usage
+from .prices import forget, price_list, price_of
+
+FILLED_AT_ONCE = 1_000
+
+
+class Payer(NamedTuple):
+    """The project, user and batch for which a call is made."""
+
+    project: str
+    user_id: UUID | None
+    batch_id: UUID | None
+
+
+class MadeCall(NamedTuple):
+    """
+    A call that has ended.
+
+    Attributes:
+        token: The fencing token of its claim.
+        at: When it was claimed, seconds since 1970 by the database's clock.
+        usage: The use as its provider counted it.
+    """
+
+    job_id: UUID
+    token: int
+    payer: Payer
+    provider: str
+    model: str
+    at: float
+    usage: Usage
+    via: str = Via.LIVE
+
+
+def record_calls(
+    calls: Sequence[MadeCall],
+    *,
+    bounds: Mapping[tuple[UUID, int], int] | None = None,
+    locked: Sequence[int] | None = None,
+) -> None:
+    """
+    Write calls and what they cost, in the caller's transaction. A call in the ledger stays as it is, unless
+    its cost was unknown.
+
+    A model without a price gets an alert, and the row waits for `price_unpriced`. If a provider left out what a call
+    used, the call counts as unknown, at the most that it can have cost.
+
+    Args:
+        bounds: The most that each call can cost, by job and token, where that is known.
+        locked: See `write_ledger`.
+    """
+    if not calls:
+        return
+    once = {(call.job_id, call.token): call for call in calls}
+    priced = [(call, _price(call)) for call in once.values()]
+    known = bounds or {}
+    untold = {
+        call for call, money in priced if money is None and (_left_out(call) or (call.job_id, call.token) in known)
+    }
+    write_ledger(
+        [
+            (call, Spend.Kind.UNKNOWN, known.get((call.job_id, call.token)))
+            if call in untold
+            else (call, Spend.Kind.CALL, money)
+            for call, money in priced
+        ],
+        locked=locked,
+    )
+    if missing := {
+        (call.provider, call.model, call.via): call.payer.project
+        for call, money in priced
+        if money is None and not _left_out(call)
+    }:
+        tell_missing(missing)
+
+
+def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Sequence[int] | None = None) -> None:
+    """
+    Write calls, each with its kind and what it cost in micro-units, in the caller's transaction.
+
+    Args:
+        locked: The periods of budgets that the transaction has locked; None: none yet. See `end_holds`.
+    """
+    calls = [call for call, _, _ in rows]
+    run_sql(
+        "ratelimits",
+        "insert_spend",
+        {
+            "jobs": plain_array([call.job_id for call in calls]),
+            "tokens": plain_array([call.token for call in calls]),
+            "kinds": text_array([kind for _, kind, _ in rows]),
+            "projects": text_array([call.payer.project for call in calls]),
+            "users": plain_array([call.payer.user_id for call in calls]),
+            "batches": plain_array([call.payer.batch_id for call in calls]),
+            "providers": text_array([call.provider for call in calls]),
+            "models": text_array([call.model for call in calls]),
+            "vias": text_array([str(call.via) for call in calls]),
+            "times": plain_array([call.at for call in calls]),
+            "inputs": plain_array([call.usage.input_tokens for call in calls]),
+            "cached": plain_array([call.usage.cached_tokens for call in calls]),
+            "written": plain_array([call.usage.written_tokens for call in calls]),
+            "outputs": plain_array([call.usage.output_tokens for call in calls]),
+            "sums": plain_array([call.usage.tokens for call in calls]),
+            "requests": plain_array([call.usage.requests for call in calls]),
+            "money": plain_array([money for _, _, money in rows]),
+            "periods": None if locked is None else list(locked),
+        },
+    )
+
+
+def tell_missing(models: dict[tuple[str, str, str], str]) -> None:
+    """Open an alert for each provider, model and way in `models`, with the project whose call had no price."""
+    open_all(
+        [
+            Opening(
+                QuotaAlert.Kind.MISSING_PRICE,
+                f"{provider}/{model}/{via}"[:300],
+                QuotaAlert.Severity.WARNING,
+                f"{provider} {model or 'without a model'} has no price {'by batch' if via == Via.BATCH else 'live'}: "
+                "what its calls cost is not known. Add it, or load a price map",
+                {"provider": provider, "model": model, "via": via, "projects": [project]},
+            )
+            for (provider, model, via), project in sorted(models.items())
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """`filled`: calls that have a price now; `left`: calls that still have none, of those that were looked at."""
+
+    filled: int
+    left: int
+
+
+def price_unpriced(*, actor: str, reason: str = "", most: int = 1_000_000) -> Filled:
+    """
+    Price the calls that had no price, by the prices valid at their time. Calls that had a price stay as they are.
+
+    Not to be called inside a transaction: each FILLED_AT_ONCE calls have a transaction of their own.
+    """
+    forget()
+    filled = left = after = 0
+    while filled + left < most:
+        with transaction.atomic(durable=True):
+            rows = list(Spend.objects.filter(money=None, pk__gt=after).order_by("pk")[:FILLED_AT_ONCE])
+            prices = [price_of(row.provider, row.model, usage_of(row), via=row.via, at=row.at) for row in rows]
+            found = [(row.pk, money) for row, money in zip(rows, prices, strict=True) if money is not None]
+            ids, money = plain_array([pk for pk, _ in found]), plain_array([one for _, one in found])
+            priced = run_sql("ratelimits", "price_spend", {"ids": ids, "money": money}) if found else []
+        filled, left = filled + len(priced), left + len(rows) - len(priced)
+        if len(rows) < FILLED_AT_ONCE:
+            break
+        after = rows[-1].pk
+    trail.record(
+        actor=actor,
+        action="price_spend",
+        target="spend without a price",
+        after={"filled": filled, "left": left},
+        moved=filled,
+        reason=clean_reason(reason),
+    )
+    resolve_priced()
+    return Filled(filled, left)
+
+
+def resolve_priced() -> int:
+    """Resolve the alerts of models that have prices now. For house-keeping."""
+    alerts = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, resolved_at=None)
+    now = datetime.now(UTC)
+    priced = [
+        alert.pk
+        for alert in alerts[:FILLED_AT_ONCE]
+        if price_list(alert.figures["provider"], alert.figures["model"], via=alert.figures["via"]).at(now)
+    ]
+    return resolve(QuotaAlert.objects.filter(pk__in=priced)) if priced else 0
+
+
+def usage_of(row: Spend) -> Usage:
+    """The use that a row of the ledger states."""
+    return Usage(row.input_tokens, row.cached_tokens, row.output_tokens, row.tokens, row.requests, row.written_tokens)
+
+
+def _left_out(call: MadeCall) -> bool:
+    """Whether a call's model has prices, but its provider did not say how much was used."""
+    at = datetime.fromtimestamp(call.at, UTC)
+    return lacks_usage(call.usage, price_list(call.provider, call.model, via=call.via).at(at))
+
+
+def _price(call: MadeCall) -> int | None:
+    at = datetime.fromtimestamp(call.at, UTC)
+    return price_of(call.provider, call.model, call.usage, via=call.via, at=at)

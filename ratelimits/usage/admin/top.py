@@ -1,0 +1,65 @@
+"""The users who used the most of a project's allowance in a month."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from queueops.screens import formatting
+from queueops.screens.filters import MAX_PROJECTS_LISTED
+from queueops.tenancy.user_labels import labels_of
+from ratelimits.models import Allowance
+from ratelimits.usage.reports import MAX_USERS_READ, months_until, top_users_of_month
+
+from .parts import UNITS, amount, is_month, usage_marks
+
+MONTHS_OF_TOP_USERS = 12
+
+
+def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    known = dict(Allowance.objects.values_list("pk", "unit")[:MAX_PROJECTS_LISTED])
+    chosen = request.GET.get("project", "")
+    project = chosen if chosen in known else next(iter(known), "")
+    asked = request.GET.get("month", "")
+    now = f"{timezone.now():%Y-%m}"
+    month = asked if is_month(asked) else now
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "title": "Top users",
+        "projects": list(known),
+        "project": project,
+        "months": sorted({month, *months_until(now, MONTHS_OF_TOP_USERS)}, reverse=True),
+        "month": month,
+        "list_href": reverse("admin:ratelimits_usagetracking_changelist"),
+        **(_found(project, month, known.get(project, UNITS)) if project else {}),
+    }
+    return TemplateResponse(request, "admin/ratelimits/usagetracking/top.html", context)
+
+
+def _found(project: str, month: str, unit: str) -> dict[str, Any]:
+    top = top_users_of_month(project, month)
+    most = top.users[0].used if top.users else 1
+    labels = labels_of(project, [row.user_id for row in top.users])
+    return {
+        "users": [
+            {
+                "link": formatting.link("ratelimits_usagetracking", row.pk, labels.get(row.user_id, row.user_id)),
+                "used": f"{row.used:,} of {amount(row.quota, unit)}",
+                "marks": usage_marks(row, unit),
+                "percent": round(100 * row.used / most, 1),
+            }
+            for row in top.users
+        ],
+        "count": f"{top.count:,}",
+        "used": amount(top.used, unit),
+        "partial": top.partial,
+        "most_read": f"{MAX_USERS_READ:,}",
+    }
