@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Case, F, Q, QuerySet, Value, When
+from django.db.models.functions import Concat
 
 from queueops.audit import trail
 from queueops.core.clock import Now, foretold
@@ -87,12 +88,14 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     Open and resolve the alerts of the thresholds that these writes cross, in the transaction that writes the counters.
 
     If nothing is crossed, no query is made, as every decision calls this. A jump over both thresholds opens two alerts.
+    Their forecasts are added after the commit, as a forecast reads tallies, and other decisions wait for the counters.
 
     Returns:
         The new `alert_level` by counter id, where it changed.
     """
     levels: dict[str, int] = {}
     openings: list[Opening] = []
+    risen: list[Fullness] = []
     for usage in usages:
         if usage.capacity <= 0:
             continue
@@ -102,12 +105,15 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
             levels[usage.subject] = level
         if level > usage.level:
             openings += _usage_openings(usage, level)
+            risen.append(usage)
         elif level < usage.level:
             resolve_above(usage.subject, level)
         if usage.used_before <= usage.capacity < usage.used and not usage.rule.shadow and not is_in_flight:
             openings.append(_passed(usage))
     if openings:
         open_all(_without_saturated(openings))
+    if risen:
+        transaction.on_commit(lambda: _foretell(risen), robust=True)
     return levels
 
 
@@ -311,30 +317,27 @@ def clock(at: float, now: float) -> str:
 
 def _usage_openings(usage: Fullness, level: int) -> list[Opening]:
     rule = usage.rule
-    at = forecast(
-        rule,
-        usage.key,
-        used=usage.used,
-        capacity=usage.capacity,
-        now=usage.now,
-        fresh=max(0.0, usage.used - usage.used_before),
-    )
-    ahead = f"; reaches the cap at {clock(at, usage.now)} at this pace" if at is not None else ""
     severities = {rule.notice_percent: Severity.NOTICE, rule.warning_percent: Severity.WARNING}
+    message = f"{_used(usage)}, {usage.percent:.0f} %"
     return [
-        Opening(
-            Kind.USAGE,
-            usage.subject,
-            severity,
-            f"{_used(usage)}, {usage.percent:.0f} %{ahead}",
-            _figures(usage),
-            threshold,
-            rule.id,
-            at,
-        )
+        Opening(Kind.USAGE, usage.subject, severity, message, _figures(usage), threshold, rule.id)
         for threshold, severity in severities.items()
         if usage.level < threshold <= level
     ]
+
+
+def _foretell(usages: Sequence[Fullness]) -> None:
+    """Add to alerts that were just opened when their counters reach the cap."""
+    for usage in usages:
+        fresh = max(0.0, usage.used - usage.used_before)  # its tallies are later than `usage.now`
+        at = forecast(usage.rule, usage.key, used=usage.used, capacity=usage.capacity, now=usage.now, fresh=fresh)
+        if at is None:
+            continue
+        ahead = Value(f"; reaches the cap at {clock(at, usage.now)} at this pace")
+        alerts = QuotaAlert.objects.filter(kind=Kind.USAGE, subject=usage.subject, resolved_at=None, forecast_at=None)
+        for threshold in (usage.rule.notice_percent, usage.rule.warning_percent):
+            if usage.level < threshold:  # one row a statement: transactions that open alerts lock both, in this order
+                alerts.filter(threshold=threshold).update(forecast_at=foretold(at), message=Concat("message", ahead))
 
 
 def _passed(usage: Fullness) -> Opening:

@@ -13,7 +13,7 @@ from ratelimits.subjects import Subject
 SHARE_OF_WINDOW = 0.25  # of a window: the time whose calls give the pace, 15 s of a minute
 MIN_SPAN, MAX_SPAN = 5.0, 900.0
 MIN_HISTORY = 1.0  # seconds; calls of a shorter time give no pace
-MAX_TALLIES_FORECAST = 2000  # of a span; bounded, as counters are locked during a forecast
+MAX_TALLIES_FORECAST = 2000  # of a span
 
 
 class CounterFlow(NamedTuple):
@@ -47,7 +47,7 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
     A window never reaches its cap if the use of a whole window at this pace fits. Reads tallies of granted calls.
 
     Args:
-        fresh: The use granted in this transaction, which the tallies do not have yet.
+        fresh: The use granted just now, whose tallies are later than `now`.
     """
     if rule.unit in UNTIL_THE_END:
         return None  # when it is full depends on how long calls take

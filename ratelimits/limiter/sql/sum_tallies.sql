@@ -1,8 +1,8 @@
 -- Sum up the newest tallies of a service within an interval, by subject.
 --
 -- params  service; after, until: seconds since 1970, the first exclusive; most: tallies that are read; unit;
---         free: whether input from a cache is left out, as in `amount_of` in services/limiter/tallies.py
--- order   by at, the newest first, from the index: counters are locked meanwhile, so the reads are bounded
+--         free: whether input from a cache is left out, as in `amount_of` in limiter/tallies.py
+-- order   by at, the newest first, from the index, so that the reads are bounded
 -- locks   none
 -- clock   none
 -- returns call_type, project, user, model; the sums of calls and of what they took of the unit; the time of the oldest

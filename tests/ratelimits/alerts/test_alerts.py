@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from queueops.core.database import connect_directly
 from queueops.core.sql import load_sql
 from ratelimits.alerts import alerts, forecast
 from ratelimits.alerts.alerts import Fullness, acknowledge_alerts, tell_exceeded, watch
@@ -36,6 +38,12 @@ def fresh_rules():
     catalogue.forget()
     yield
     catalogue.forget()
+
+
+@pytest.fixture
+def commit(django_capture_on_commit_callbacks):
+    """A block after which comes what waits for the commit."""
+    return partial(django_capture_on_commit_callbacks, execute=True)
 
 
 def make_limit(**figures) -> Limit:
@@ -154,46 +162,77 @@ def test_a_late_actual_above_the_cap_is_critical():
     assert ("exceeded", 100, "critical") in opened()
 
 
-def test_the_forecast_follows_the_pace_of_the_last_quarter_of_the_window():
+def test_the_forecast_follows_the_pace_of_the_last_quarter_of_the_window(commit):
     limit = make_limit()
     for second in range(10):  # 4 a second since 10 s: the 60 of now become 100 in 10 s
         at = datetime.fromtimestamp(NOW - second - 0.5, UTC)
         CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="acme", calls=4, tokens=4)
         CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="other", calls=9, tokens=9)
         CallTally.objects.create(at=at, service="google-sheets", call_type="read", project="acme", calls=9, tokens=9)
-    watch([usage(limit, 60, before=60)])
+    with commit():
+        watch([usage(limit, 60, before=60)])
     alert = QuotaAlert.objects.get()
     assert alert.forecast_at == datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=40 / (40 / 9.5))
     assert alert.message.endswith("reaches the cap at 14:30:09 UTC at this pace")
 
 
-def test_a_pace_whose_whole_window_fits_reaches_the_cap_never():
+@pytest.mark.django_db(transaction=True)
+def test_a_forecast_keeps_no_counter_from_others(monkeypatch):
+    limit = make_limit()
+    asked = []
+
+    def ask(*_args, used, **_figures):
+        with connect_directly() as other:
+            other.execute("SELECT FROM ratelimits_counter FOR UPDATE NOWAIT")
+        asked.append(used)
+        return NOW
+
+    monkeypatch.setattr(alerts, "forecast", ask)
+    decide([Call(WRITES)] * 85)
+    assert asked == [85]
+    found = QuotaAlert.objects.filter(subject=counter_id(limit.pk, KEY), forecast_at=datetime.fromtimestamp(NOW, UTC))
+    assert sorted(found.values_list("threshold", flat=True)) == [60, 80]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_forecast_that_fails_takes_nothing_back(monkeypatch):
+    make_limit()
+    monkeypatch.setattr(alerts, "forecast", lambda *_args, **_figures: 1 / 0)
+    assert {one.kind for one in decide([Call(WRITES)] * 65)} == {"proceed"}
+    assert opened() == [("usage", 60, "notice")]
+    assert QuotaAlert.objects.get().forecast_at is None
+
+
+def test_a_pace_whose_whole_window_fits_reaches_the_cap_never(commit):
     limit = make_limit()
     for second in range(60):
         at = datetime.fromtimestamp(NOW - second - 0.5, UTC)
         CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="acme", calls=1, tokens=1)
-    watch([usage(limit, 60, before=60)])
+    with commit():
+        watch([usage(limit, 60, before=60)])
     alert = QuotaAlert.objects.get()
     assert alert.forecast_at is None
     assert alert.message.endswith("60 of 100 requests a minute used, 60 %")
 
 
-def test_a_burst_of_one_moment_is_no_pace():
+def test_a_burst_of_one_moment_is_no_pace(commit):
     limit = make_limit()
     at = datetime.fromtimestamp(NOW - 0.5, UTC)
     CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="acme", calls=30, tokens=30)
-    watch([usage(limit, 70, before=30)])
+    with commit():
+        watch([usage(limit, 70, before=30)])
     assert QuotaAlert.objects.get().forecast_at is None
 
 
-def test_what_leaves_the_window_slows_the_forecast():
+def test_what_leaves_the_window_slows_the_forecast(commit):
     limit = make_limit()
     for ago, calls in ((55, 20), (10, 30)):  # 2 and more a second came, and 20 of 15 s leave in the next 15 s
         at = datetime.fromtimestamp(NOW - ago, UTC)
         CallTally.objects.create(
             at=at, service="google-sheets", call_type="write", project="acme", calls=calls, tokens=calls
         )
-    watch([usage(limit, 60, before=60)])
+    with commit():
+        watch([usage(limit, 60, before=60)])
     expected = NOW + 40 / (30 / 10 - 20 / 15)
     assert QuotaAlert.objects.get().forecast_at == datetime.fromtimestamp(0, UTC) + timedelta(seconds=expected)
 
@@ -236,17 +275,19 @@ def test_tallies_are_summed_up_from_the_newest_to_the_bound_and_no_further():
     assert_bounded(explained["Plan"], rows=2000, blocks=500)
 
 
-def test_a_daily_cap_is_not_reached_after_its_reset():
+def test_a_daily_cap_is_not_reached_after_its_reset(commit):
     limit = make_limit(algorithm="fixed_window", window_seconds=None, reset_zone="UTC", capacity=1000)
     at = datetime.fromtimestamp(NOW - 450, UTC)
     tally = CallTally.objects.create(
         at=at, service="google-sheets", call_type="write", project="acme", calls=450, tokens=450
     )
-    watch([usage(limit, 600, before=600, capacity=1000)])
+    with commit():
+        watch([usage(limit, 600, before=600, capacity=1000)])
     assert QuotaAlert.objects.get().forecast_at == datetime.fromtimestamp(NOW + 400, UTC)
     QuotaAlert.objects.all().delete()
     CallTally.objects.filter(pk=tally.pk).update(calls=4)  # 400 more would take 12 hours; the reset is in 9.5
-    watch([usage(limit, 600, before=600, capacity=1000)])
+    with commit():
+        watch([usage(limit, 600, before=600, capacity=1000)])
     assert QuotaAlert.objects.get().forecast_at is None
 
 
