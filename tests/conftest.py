@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 
 from queueops.core.embedded.cluster import EmbeddedServer
+from queueops.core.processes.garbage import spare_the_collector
 from tests.support.browser import find_chromium
 from tests.support.templates import copy_template, database_for_tests
 
@@ -80,6 +81,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+        spare_the_collector()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

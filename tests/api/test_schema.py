@@ -1,4 +1,5 @@
 import json
+import re
 
 import jsonschema
 import pytest
@@ -44,7 +45,7 @@ def test_no_two_parts_of_bodies_have_one_name():
 
 def models_of(base):
     for model in base.__subclasses__():
-        if model.__module__.startswith(("jobs.api.", "ratelimits.api.", "queueops.rest.")):
+        if re.match(r"(jobs\.api|jobs\.features|ratelimits\.(\w+\.)?api|queueops\.rest)\.", model.__module__):
             yield model
         yield from models_of(model)
 
