@@ -69,6 +69,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "No answer of the model fitted the schema; the message says where. Loosen it, or say more in the prompt, "
         "or take another model; then requeue."
     ),
+    "answer_blocked": "The model refuses this prompt. Say it in another way, or take another model; then requeue.",
     "answer_cut": "The answer needs more output tokens than it may have. Raise max_output_tokens, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_too_large": (

@@ -26,6 +26,7 @@ MAX_HEADER = 1000
 MAX_POLICIES = 20
 MAX_POLICY_NAME = 100
 MAX_AMOUNT = 1e12
+NEAR_A_DAY = 0.2  # resets are rounded
 
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,40})?")
 _ANTHROPIC = "anthropic-ratelimit"
@@ -71,7 +72,8 @@ def read_quotas(headers: Mapping[str, str]) -> list[StatedQuota]:
 
     Anthropic sends `anthropic-ratelimit-<unit>-limit`, `-remaining` and `-reset`; the reset is a moment. If input and
     output have fields of their own, `tokens` only repeats one of them. `x-ratelimit-limit-<unit>`,
-    `x-ratelimit-remaining-<unit>` and `x-ratelimit-reset-<unit>` state a period only where their name ends with one.
+    `x-ratelimit-remaining-<unit>` and `x-ratelimit-reset-<unit>` state a period only where their name ends with one;
+    without one, a day is known by its pace.
     Anthropic's fields state no period.
     """
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_quotas(name.lower())}
@@ -114,9 +116,22 @@ def _by_unit(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
         remaining = _amount(fields.get(f"x-ratelimit-remaining-{name}"))
         told = fields.get(f"x-ratelimit-reset-{name}", "")
         if capacity is not None and (remaining is None or remaining <= capacity):
-            yield StatedQuota(
-                name, unit, capacity, _PERIODS.get(period), remaining, parse_span(told) or _span(told) or None
-            )
+            reset = parse_span(told) or _span(told) or None
+            window = _PERIODS.get(period) or _day_by_refill(capacity, remaining, reset)
+            yield StatedQuota(name, unit, capacity, window, remaining, reset)
+
+
+def _day_by_refill(capacity: float, remaining: float | None, reset: float | None) -> float | None:
+    """
+    Return a day in seconds if a quota refills at a day's pace; None: it does not, or nothing of it is used.
+
+    OpenAI's reset is the time until what was used is back: 8.64 s after the first of 10,000 requests a day. Taken for
+    the whole window, it would make a day's quota look like a minute's.
+    """
+    if remaining is None or reset is None or remaining >= capacity:
+        return None
+    whole = reset * capacity / (capacity - remaining)
+    return _PERIODS["day"] if abs(whole - _PERIODS["day"]) <= NEAR_A_DAY * _PERIODS["day"] else None
 
 
 def parse_span(text: str) -> float | None:

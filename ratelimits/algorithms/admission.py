@@ -18,11 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from queueops.core.errors import QueueOpsError
 from ratelimits.algorithms.figures import Figures, Findings, cap_a_window, check_cap
-from ratelimits.algorithms.measures import (
-    MICRO,
-    cost_units,
-    require_amount,
-)
+from ratelimits.algorithms.measures import MICRO, cost_units, require_amount
 
 STATE_VERSION = 1
 

@@ -16,9 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.connections import close
 from jobs.handlers.llm.batches.calls import compact
+from jobs.handlers.llm.dialect import Generation
 from jobs.handlers.llm.native import call as native
 from jobs.handlers.llm.native.endpoints import ENDPOINTS
+from jobs.handlers.llm.native.measure import measure
 from jobs.handlers.llm.native.payload import LlmCall
+from jobs.handlers.llm.reading import AnswerReader
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, RunningJob
 from jobs.models import Job
 from jobs.services.submit.prepare import prepare_job
@@ -32,7 +36,7 @@ from tests.factories import make_project
 from tests.support.cases import every_case
 from tests.support.documents import PROJECT, Model
 from tests.support.http_server import serving
-from tests.support.llm import API_KEY, Progress
+from tests.support.llm import API_KEY, Progress, payload_of
 
 CHAT = '{"messages" : [{"role":"user","content":"H\\u00e9 \\u2028 é"}],  "temperature":0.70, "seed":1E2,\n"model":"m"}'
 REFUSALS = list(map(json.loads, Path(__file__).with_name("wire").joinpath("refusals.ndjson").read_text().splitlines()))
@@ -287,6 +291,84 @@ def test_a_response_that_was_cut_says_so(sandbox):
     done = asyncio.run(carry_out(sandbox.url, payload_text("openai", body, endpoint="/v1/responses", model="m")))
     assert isinstance(done, Done)
     assert (done.result["complete"], done.result["finish_reason"]) == (False, "max_output_tokens")
+
+
+TEXT = {"type": "response.output_text.delta", "delta": "Blue."}
+
+
+def response(status: str = "completed", **members: Any) -> dict[str, Any]:
+    counts = {"input_tokens": 4, "output_tokens": 2, "total_tokens": 6}
+    told = {"object": "response", "status": status, "output": [], "usage": counts, "error": None, **members}
+    return {"type": f"response.{status}", "response": told}
+
+
+def read(*events: Any, endpoint: str = "/v1/responses", provider: str = "openai") -> Generation:
+    reader = AnswerReader(ENDPOINTS[provider][endpoint].dialect, service=provider, secrets=())
+    lines = [one if isinstance(one, str) else json.dumps(one) for one in events]
+    body = "".join(f"data: {line}\n\n" for line in lines).encode()
+    reader.take(body)
+    reader.end(body)
+    return reader.answer
+
+
+def test_a_stream_of_responses_may_end_with_done():
+    answer = read(TEXT, response(), "[DONE]")
+    assert (answer.text, answer.result()["complete"], answer.usage["total_tokens"]) == ("Blue.", True, 6)
+
+
+LIMITED = {"code": "rate_limit_exceeded", "message": "slow down"}
+
+
+@every_case(
+    ("events", "told"),
+    [
+        ([TEXT, response("failed", error=LIMITED)], ("rate_limit_exceeded", 429, "answered")),
+        ([response("failed"), {"type": "error", "error": LIMITED}], ("rate_limit_exceeded", 429, "answered")),
+        ([{"type": "error", **LIMITED}], ("rate_limit_exceeded", 429, "answered")),
+        ([{"type": "error", "code": "server_error", "message": "oh"}], ("server_error", None, "unknown")),
+        ([response("failed", error={"code": "insufficient_quota", "message": ""})], ("credit_gone", 402, "answered")),
+        ([TEXT, response("failed")], ("response_failed", None, "unknown")),
+    ],
+)
+def test_a_response_that_failed_is_a_failure_in_the_providers_words(events, told):
+    with pytest.raises(ProviderError) as failed:
+        read(*events)
+    error = failed.value
+    assert (error.code, error.status, error.outcome) == told
+
+
+def test_a_whole_response_that_failed_without_a_word_is_a_failure():
+    reader = AnswerReader(ENDPOINTS["openai"]["/v1/responses"].dialect, service="openai", secrets=())
+    with pytest.raises(ProviderError) as failed:
+        reader.take_whole(json.dumps(response("failed")["response"]).encode())
+    assert failed.value.code == "response_failed"
+
+
+def test_what_tools_of_google_bring_is_input():
+    counts = {"promptTokenCount": 27, "candidatesTokenCount": 45, "thoughtsTokenCount": 31}
+    first = {"candidates": [{"content": {"parts": [{"text": "Blue."}]}}], "usageMetadata": {"promptTokenCount": 27}}
+    usage = {**counts, "toolUsePromptTokenCount": 10_309, "totalTokenCount": 10_412}
+    last = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": usage}
+    used = read(first, last, last, endpoint="generateContent", provider="gemini").used()
+    assert used is not None
+    assert (used.input_tokens, used.output_tokens, used.tokens) == (10_336, 76, 10_412)
+
+
+@every_case(
+    ("tools", "is_known"),
+    [
+        ([{"functionDeclarations": [{"name": "weather"}]}], True),
+        ([{"name": "weather", "input_schema": {}}], True),
+        ([{"type": "function", "function": {"name": "weather"}}], True),
+        ([{"urlContext": {}}], False),
+        ([{"functionDeclarations": [], "googleSearch": {}}], False),
+        ([{"type": "web_search_20250305", "name": "web_search"}], False),
+    ],
+)
+def test_tools_of_a_provider_bring_input_that_nobody_knows(tools, is_known):
+    assert measure({"contents": [], "tools": tools}).is_known == is_known
+    generate = LlmGenerate.model_validate(payload_of(provider="gemini", options={"tools": tools}))
+    assert (generate.most().input_tokens is not None) == is_known
 
 
 @pytest.mark.django_db

@@ -257,6 +257,48 @@ def test_an_answer_that_was_cut_is_not_asked_for_again(sandbox, provider):
     assert (failed.value.code, failed.value.repeat) == ("answer_cut", False)
 
 
+@every_case(
+    ("provider", "answer", "told"),
+    [
+        (
+            "openai",
+            {"choices": [{"message": {"content": None, "refusal": "I will not."}, "finish_reason": "stop"}]},
+            ("answer_blocked", False),
+        ),
+        (
+            "openai",
+            {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]},
+            ("answer_blocked", False),
+        ),
+        ("openai", {"choices": [{"message": {"content": "so"}, "finish_reason": "stop"}]}, ("schema_mismatch", True)),
+        (
+            "anthropic",
+            {"type": "message", "content": [{"type": "text", "text": "No."}], "stop_reason": "refusal"},
+            ("answer_blocked", False),
+        ),
+        (
+            "anthropic",
+            {
+                "type": "message",
+                "content": [{"type": "text", "text": "{"}],
+                "stop_reason": "model_context_window_exceeded",
+            },
+            ("answer_cut", False),
+        ),
+        ("gemini", {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}, ("answer_blocked", False)),
+        ("gemini", {"candidates": [{"finishReason": "RECITATION"}]}, ("schema_mismatch", True)),
+    ],
+)
+def test_a_refusal_is_told_in_the_models_words_and_not_asked_for_again(provider, answer, told):
+    form = batch_form(DIALECTS)
+    payload = LlmGenerate.model_validate(payload_of(provider=provider, schema=SCHEMA))
+    with pytest.raises(ProviderError) as failed:
+        form.read(payload, answer, ())
+    assert (failed.value.code, failed.value.repeat) == told
+    if answer.get("choices", [{}])[0].get("message", {}).get("refusal"):
+        assert "I will not." in failed.value.message
+
+
 def test_a_line_of_a_batch_is_held_against_its_schema_too():
     form = batch_form(DIALECTS)
     payload = LlmGenerate.model_validate(payload_of(provider="openai", schema=SCHEMA))

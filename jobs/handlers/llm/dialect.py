@@ -21,6 +21,8 @@ MAX_WORD = 200
 # In lower case; `eos`, `eos_token` and `complete` come from OpenAI-compatible servers.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
+# In lower case: the same prompt is blocked again. Gemini's RECITATION and OTHER may not come back.
+_BLOCKED = frozenset({"content_filter", "refusal", "safety", "blocklist", "prohibited_content", "spii", "image_safety"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Generation:
         finish_reason: As the provider says it; None: the answer goes on.
         usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as the provider states them.
         calls: The tools that the model wants called, by their place in the answer.
+        refused: The model said in a field of its own that it will not answer.
+        failed: The provider says that it failed; what went wrong may follow.
         vectors: The content of an answer without text, embeddings or verdicts of a moderation, in the input's order.
     """
 
@@ -87,6 +91,8 @@ class Generation:
     model: str | None = None
     id: str | None = None
     calls: dict[Any, ToolCall] = field(default_factory=dict)
+    refused: bool = False
+    failed: bool = False
     vectors: list[Any] | None = None
     _bytes: int = 0
 
@@ -94,6 +100,11 @@ class Generation:
         if isinstance(text, str):
             self.pieces.append(text)
             self._bytes += len(text.encode(errors="replace"))
+
+    def refuse(self, text: Any) -> None:
+        """Take what the model says instead of an answer, if it says anything."""
+        self.refused |= isinstance(text, str) and bool(text)
+        self.add_text(text)
 
     def add_call(self, place: Any, *, name: Any = None, call_id: Any = None, arguments: Any = None) -> None:
         """Take a call of a tool, or a piece of its arguments, which come as text or whole."""
@@ -134,6 +145,11 @@ class Generation:
             tokens=found.get("total_tokens"),
             written_tokens=found.get("cache_written_tokens"),
         )
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the model refused, or the provider held the answer back."""
+        return self.refused or (self.finish_reason or "").lower() in _BLOCKED
 
     @property
     def tokens_so_far(self) -> int:

@@ -15,6 +15,9 @@ from .dialect import Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
+_REFUSED = frozenset(
+    {"rate_limit_exceeded", "rate_limit_error", "too_many_requests"}
+)  # what a 429 is called inside a stream
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
@@ -28,16 +31,9 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     push_back = dialect.push_back(response.status, response.headers, response.body)
     said = _said(error, secrets) or excerpt
     words = dialect.words
-    has_no_credit = codes_of(error) & words.no_credit_codes or any(one.search(said) for one in words.no_credit)
-    if response.status == HTTPStatus.PAYMENT_REQUIRED or has_no_credit:
+    if response.status == HTTPStatus.PAYMENT_REQUIRED or _has_no_credit(error, said, words):
         # OpenAI says this with a 429, Anthropic with a 400; no wait brings the credit back.
-        return ProviderError(
-            HTTPStatus.PAYMENT_REQUIRED.value,
-            f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid.",
-            code=CREDIT_GONE,
-            outcome="answered",
-            details={"status": response.status},
-        )
+        return _credit_gone(service, said, status=response.status)
     return ProviderError(
         response.status,
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
@@ -59,10 +55,26 @@ def _failure_code(status: int, error: dict[str, Any], words: ErrorWords) -> str:
     return _code(error) or f"http_{status}"
 
 
-def error_event(error: dict[str, Any], *, service: str, secrets: tuple[str, ...]) -> ProviderError:
+def _has_no_credit(error: dict[str, Any], said: str, words: ErrorWords) -> bool:
+    return bool(codes_of(error) & words.no_credit_codes) or any(one.search(said) for one in words.no_credit)
+
+
+def _credit_gone(service: str, said: str, **details: Any) -> ProviderError:
+    return ProviderError(
+        HTTPStatus.PAYMENT_REQUIRED.value,
+        f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid.",
+        code=CREDIT_GONE,
+        outcome="answered",
+        details=details,
+    )
+
+
+def error_event(error: dict[str, Any], *, words: ErrorWords, service: str, secrets: tuple[str, ...]) -> ProviderError:
     """Read an error that comes inside an answer that began as a success."""
-    status = _status_of(error.get("code"))
     said = _said(error, secrets)
+    if _has_no_credit(error, said, words):
+        return _credit_gone(service, said)
+    status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes_of(error) else _status_of(error.get("code"))
     return ProviderError(
         status,
         f"{service} broke off: {said}" if said else f"{service} broke off.",
@@ -92,13 +104,18 @@ def error_in(parsed: Any) -> dict[str, Any]:
     """
     Return the error object of a body or an event; empty: there is none.
 
-    A stream's error is an array of one object. vLLM and Mistral have the fields beside `"object": "error"`.
+    A stream's error is an array of one object. vLLM and Mistral have the fields beside `"object": "error"`, a stream of
+    OpenAI's Responses beside `"type": "error"`; a response that failed has them in `response`.
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
+    if isinstance(parsed, dict) and isinstance(parsed.get("response"), dict):
+        parsed = parsed["response"]
     if not isinstance(parsed, dict):
         return {}
-    error = parsed if parsed.get("object") == "error" else parsed.get("error")
+    error = parsed.get("error")
+    if parsed.get("object") == "error" or (parsed.get("type") == "error" and not error):
+        error = parsed
     if isinstance(error, str):
         return {"message": error}
     return error if isinstance(error, dict) else {}

@@ -106,10 +106,18 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         model=event.get("modelVersion"),
         answer_id=event.get("responseId"),
     )
-    answer.count(event.get("usageMetadata"), _COUNTS)
+    answer.count(_with_tools(event.get("usageMetadata")), _COUNTS)
     if "total_tokens" in answer.usage:
         # Gemini leaves out a count of zero: the model only thought, or the prompt was blocked.
         answer.usage.setdefault("output_tokens", 0)
+
+
+def _with_tools(usage: Any) -> Any:
+    """Return the usage with what Google's own tools brought as input: Gemini counts it beside the prompt."""
+    if not isinstance(usage, dict):
+        return usage
+    prompt, found = usage.get("promptTokenCount"), usage.get("toolUsePromptTokenCount")
+    return {**usage, "promptTokenCount": prompt + found} if type(prompt) is type(found) is int else usage
 
 
 def knows(event: dict[str, Any]) -> bool:

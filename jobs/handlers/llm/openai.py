@@ -180,7 +180,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         message = choice.get("delta") or choice.get("message")
         if isinstance(message, dict):
             _add_content(answer, message.get("content"))
-            answer.add_text(message.get("refusal"))
+            answer.refuse(message.get("refusal"))
             _add_calls(answer, message.get("tool_calls"))
         answer.note(finish_reason=choice.get("finish_reason"))
         _count(answer, choice.get("usage"))

@@ -7,9 +7,12 @@ import json
 import re
 from typing import Any
 
+from jobs.handlers.errors import ProviderError
+
 from . import errors as llm_errors
 from .dialect import Dialect, Generation
 
+_UNTOLD = {"code": "response_failed"}  # the provider does not say what failed
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -95,6 +98,8 @@ class AnswerReader:
         self._absorb_events(self._events.end())
         if not self._is_stream:
             self.take_whole(body)
+        elif self.answer.failed:
+            raise self._failed(_UNTOLD)
         elif self.answer.finish_reason is None and not (self._saw_end and self.answer.pieces):
             raise llm_errors.cut(self._service)
 
@@ -107,6 +112,8 @@ class AnswerReader:
         for event in parsed if isinstance(parsed, list) else [parsed]:
             self._absorb(event)
         answer = self.answer
+        if answer.failed:
+            raise self._failed(_UNTOLD)
         if not answer.pieces and answer.finish_reason is None and answer.vectors is None:
             raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
 
@@ -125,9 +132,13 @@ class AnswerReader:
     def _absorb(self, event: Any) -> None:
         error = llm_errors.error_in(event)
         if error:
-            raise llm_errors.error_event(error, service=self._service, secrets=self._secrets)
+            raise self._failed(error)
         if not isinstance(event, dict):
             raise llm_errors.malformed(self._service, "the answer is no object")
         if not self._dialect.knows(event):
             raise llm_errors.malformed(self._service, "the answer is of no known form")
         self._dialect.absorb(self.answer, event)
+
+    def _failed(self, error: dict[str, Any]) -> ProviderError:
+        words, service, secrets = self._dialect.words, self._service, self._secrets
+        return llm_errors.error_event(error, words=words, service=service, secrets=secrets)

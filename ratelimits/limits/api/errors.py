@@ -1,4 +1,4 @@
-"""Refusals by the limiter's addresses themselves; refusals by services have classes of their own."""
+"""Refusals by the addresses of limits themselves; refusals by services have classes of their own."""
 
 from __future__ import annotations
 

@@ -13,12 +13,7 @@ from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
 from ratelimits.api.inputs import Number, Reason
 from ratelimits.limits.overrides import MAX_OVERRIDE
-from ratelimits.models import (
-    Limit,
-    LimitCallType,
-    LimitScope,
-    Unit,
-)
+from ratelimits.models import Limit, LimitCallType, LimitScope, Unit
 from ratelimits.subjects import MAX_KEY_LENGTH
 from ratelimits.tuning.simulate import MAX_HOURS_PLAYED
 

@@ -1,1 +1,1 @@
-"""Screens of money: prices, and what was spent."""
+"""Screens of money: prices, what was spent, and budgets."""

@@ -10,10 +10,7 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationInfo, field
 
 from queueops.rest.inputs import Input, as_changes
 from ratelimits.api.inputs import Reason
-from ratelimits.models import (
-    Budget,
-    BudgetScope,
-)
+from ratelimits.models import Budget, BudgetScope
 from ratelimits.money.models import MAX_MONEY
 from ratelimits.money.reports import MAX_REPORT_DAYS, Grouping
 

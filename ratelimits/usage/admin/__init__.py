@@ -1,1 +1,1 @@
-"""Screens of what users used of their allowances, month by month."""
+"""Screens of allowances, and of what users used of them, month by month."""

@@ -11,10 +11,7 @@ from queueops.core.values.moments import MomentInUTC
 from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
 from ratelimits.api.inputs import Reason
-from ratelimits.models import (
-    AllowancePolicy,
-    AllowanceUnit,
-)
+from ratelimits.models import AllowancePolicy, AllowanceUnit
 from ratelimits.usage.models import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_QUOTA, MAX_RESERVATION_SECONDS, MAX_SERVICE_LENGTH
 
 MAX_USE = 1_000_000_000  # units of one call: a month's sum stays far below what a bigint holds

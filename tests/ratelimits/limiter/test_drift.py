@@ -186,6 +186,28 @@ def test_headers_by_unit_are_read_and_the_sum_that_repeats_one_is_left_out():
 
 
 @every_case(
+    ("limit", "remaining", "reset", "window"),
+    [
+        ("10000", "9999", "8.64s", 86_400),
+        ("14400", "14399", "6s", 86_400),
+        ("10000", "5000", "12h0m0s", 86_400),
+        ("5000", "4999", "12ms", None),
+        ("500", "499", "120ms", None),
+        ("500", "500", "0s", None),
+    ],
+)
+def test_a_quota_that_refills_at_a_days_pace_is_a_days(limit, remaining, reset, window):
+    [quota] = read_quotas(
+        {
+            "x-ratelimit-limit-requests": limit,
+            "x-ratelimit-remaining-requests": remaining,
+            "x-ratelimit-reset-requests": reset,
+        }
+    )
+    assert quota.window_seconds == window
+
+
+@every_case(
     ("scope", "key", "credentials", "is_heard"),
     [
         ("global", "*", [("acme", "")], True),

@@ -99,7 +99,10 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
             answer.add_call(place, name=name, call_id=item.get("call_id"), arguments=arguments)
     details = told.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
-    answer.note(finish_reason=reason or told.get("status"), model=told.get("model"), answer_id=told.get("id"))
+    # Azure tells of the error of a response that failed in the event after it.
+    answer.failed |= told.get("status") == "failed"
+    ended = None if answer.failed else reason or told.get("status")
+    answer.note(finish_reason=ended, model=told.get("model"), answer_id=told.get("id"))
     usage = told.get("usage")
     answer.count(usage, _RESPONSE_COUNTS)
     if isinstance(usage, dict):
@@ -144,7 +147,7 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
             batch="openai",
         ),
         "/v1/responses": ModelEndpoint(
-            replace(openai.OPENAI, absorb=absorb_response, knows=knows_response, end_of_stream=None),
+            replace(openai.OPENAI, absorb=absorb_response, knows=knows_response),
             partial(openai.address, "/responses"),
             {"input": _text_or_list},
             most_output=(("max_output_tokens",),),

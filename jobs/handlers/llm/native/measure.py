@@ -18,7 +18,8 @@ _WHOLE = frozenset({"tools", "functions", "response_format", "output_config", "g
 _KEPT_THERE = frozenset(
     {"previous_response_id", "conversation", "prompt", "cachedContent", "cached_content", "container"}
 )
-_OWN_TOOLS = frozenset({"function", "custom", None})
+_TOOLS_OF_PRODUCERS = frozenset({"function", "custom"})
+_FUNCTIONS = frozenset({"functionDeclarations", "function_declarations"})  # Gemini's tools have no type
 
 
 @dataclass(slots=True)
@@ -73,12 +74,22 @@ def measure(body: Mapping[str, Any]) -> MeasuredBody:
             found.take(value)
         if name in _KEPT_THERE and value is not None:
             found.is_known = False
-    tools = body.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        # A tool of the provider's own, such as a search, brings input that it finds, and may have a price of its own.
-        if isinstance(tool, dict) and tool.get("type") not in _OWN_TOOLS:
-            found.is_known = False
+    found.is_known &= not bring_input(body.get("tools"))
     return found
+
+
+def bring_input(tools: Any) -> bool:
+    """
+    Whether any tool is of the provider's own, such as a search: it brings input that it finds, and may have a price.
+    """
+    return any(_brings_input(tool) for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, dict))
+
+
+def _brings_input(tool: Mapping[str, Any]) -> bool:
+    kind = tool.get("type")
+    if kind is not None:
+        return kind not in _TOOLS_OF_PRODUCERS
+    return "name" not in tool and not tool.keys() <= _FUNCTIONS
 
 
 def member_at(body: Any, path: tuple[str, ...]) -> Any:

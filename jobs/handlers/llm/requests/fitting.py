@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import one_line
 from jobs.handlers.llm.dialect import Dialect, Generation
 
 from .payload import LlmGenerate
 from .schemas import Unfit, read_fitting
 
-SCHEMA_MISMATCH, ANSWER_CUT = "schema_mismatch", "answer_cut"
-_CUT = frozenset({"length", "max_tokens"})
+SCHEMA_MISMATCH, ANSWER_CUT, ANSWER_BLOCKED = "schema_mismatch", "answer_cut", "answer_blocked"
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
 
 
 def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, answer: Generation) -> dict[str, Any]:
@@ -19,21 +20,31 @@ def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, an
     Return the result with `data`, where the payload has a schema.
 
     Raises:
-        ProviderError: The answer does not fit, and may be asked for again; or it was cut at its most tokens, and may
-            not be.
+        ProviderError: The answer does not fit, and may be asked for again; or it was cut at its most tokens, or was
+            blocked, and may not be.
     """
     if payload.answer_schema is None or answer.calls:
         return result
     try:
         return {**result, "data": read_fitting(result["text"], payload.answer_schema)}
     except Unfit as error:
-        is_cut = (answer.finish_reason or "").lower() in _CUT
-        why = "its most output tokens cut the answer" if is_cut else f"the answer does not fit its schema: {error}"
+        code, why = _fault(error, answer)
         raise ProviderError(
             None,
             f"{payload.service_name}: {why}",
-            code=ANSWER_CUT if is_cut else SCHEMA_MISMATCH,
+            code=code,
             outcome="answered",
-            repeat=not is_cut,
+            repeat=code == SCHEMA_MISMATCH,
             used=(dialect.cost(answer), answer.used()),
         ) from None
+
+
+def _fault(error: Unfit, answer: Generation) -> tuple[str, str]:
+    """Return the code of an answer that does not fit, and what is wrong with it."""
+    reason = answer.finish_reason or ""
+    if reason.lower() in _CUT:
+        return ANSWER_CUT, "its most output tokens cut the answer"
+    if answer.is_blocked:
+        said = one_line(answer.text) or f"it ended with {reason}"
+        return ANSWER_BLOCKED, f"the model or its provider refused to answer: {said}"
+    return SCHEMA_MISMATCH, f"the answer does not fit its schema: {error}"

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 
 from jobs.handlers.fallback import CONDITIONS, Condition, Fallback
 from jobs.handlers.llm.most_output import most_output_of
+from jobs.handlers.llm.native.measure import bring_input
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.tokens import (
     BYTES_PER_TOKEN,
@@ -306,7 +307,7 @@ class LlmGenerate(ModelPayload):
         """
         if self.contents is not None and any("text" not in part for one in self.contents for part in _parts_of(one)):
             return Usage(None, 0, self.stated_output)
-        if self.pictures:
+        if self.pictures or bring_input((self.options or {}).get("tools")):
             return Usage(None, 0, self.stated_output)
         of_part = for_part(self)
         sizes = [of_part.input_bytes(part) for part in self.parts]
