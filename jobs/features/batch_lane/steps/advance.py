@@ -378,10 +378,10 @@ class Step:
         close_batch(batch, ENDS[remote.ending or "completed"])
         # Keep results with unknown lines for the batch that owns them, or the installation that has the missing jobs.
         # Keep results with unread lines, too: an operator may ask the provider for lines that it says it carried out.
-        if not unknown and not unread:
+        is_over = not unknown and not unread
+        ProviderBatch.objects.filter(pk=batch.pk).update(is_kept=is_over)
+        if is_over:
             self._forget(spoken, access, remote)
-        else:
-            ProviderBatch.objects.filter(pk=batch.pk).update(is_kept=False)
 
     def _close_rest(self, remote: Remote, read: Read) -> bool:
         """
