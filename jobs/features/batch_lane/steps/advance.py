@@ -149,9 +149,7 @@ class Step:
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
         elif seconds_left(batch) <= 0 or batch.cancel_requested_at:
-            self._end(
-                "called back; the provider does not know of it", State.CANCELLED, settles_late=api.names_batches
-            )
+            self._end("called back; the provider does not know of it", State.CANCELLED, settles_late=api.names_batches)
         else:
             return False
         return True
