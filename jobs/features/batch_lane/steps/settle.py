@@ -357,6 +357,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
     try:
         if answer.status == HTTPStatus.OK:
             done = spoken.form.read(payload, answer.body, secrets)
+            used = done.cost, done.usage  # a result that cannot be kept is on the bill all the same
             text = write_result(job, result_text(done.result))
             return Succeeded(
                 job,
@@ -371,7 +372,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
         failure = failure_of(spoken.form.refuse(payload, answer.status, answer.body, secrets), secrets)
     except Exception as error:  # noqa: BLE001 - a handler's own code: its line fails, and no other
         failure = failure_of(error, secrets)
-        used = getattr(error, "used", UNTOLD)
+        used = getattr(error, "used", UNTOLD) if used is UNTOLD else used
     if failure.push_back is not None:
         failure = _without_push_back(failure)
     repeatable, usage = handler.is_repeatable(payload), _sound(used[1])
