@@ -170,6 +170,8 @@ def _make_once(
         lock_request(batch.project_id, batch.digest)
         if (first := same_again(batch, key=key)) is not None:
             return first
+        # Only now: whoever waited for an equal request to end would otherwise have too little time left for a batch.
+        batch.complete_by = database_moment() + window_of(batch.window)
         store(_reader_for(batch))
     return batch
 
@@ -351,5 +353,5 @@ def cancel_door_batch(batch: DoorBatch, *, actor: str) -> BulkOperation | None:
 
 
 def _new(door: Protocol, project_id: str, endpoint: str, window: str) -> DoorBatch:
-    by = database_moment() + window_of(window)
-    return DoorBatch(pk=new_id(), door=door, project_id=project_id, endpoint=endpoint, window=window, complete_by=by)
+    window_of(window)  # refuses a window that is none before anything is locked
+    return DoorBatch(pk=new_id(), door=door, project_id=project_id, endpoint=endpoint, window=window)

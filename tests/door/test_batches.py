@@ -14,8 +14,9 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from jobs.door import files, outcomes
+from jobs.door import batches, files, outcomes
 from jobs.door.batches import forget_batches, told_of_door
+from jobs.door.lines import LineReader
 from jobs.door.models import DoorBatch, DoorFile, DoorFilePart
 from jobs.door.routes import save_route
 from jobs.models import Batch, DeadLetter, Job
@@ -27,6 +28,7 @@ from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.models import Price, Spend
 from tests.factories import bury, move_along
+from tests.support.clock import MovedClock
 
 from .within import CHAT, Door, door_of, line
 
@@ -100,6 +102,34 @@ def test_a_day_is_enough_for_a_batch_of_the_provider_and_less_is_what_it_says(
     assert job.via == via
     assert job.complete_by
     assert abs(job.complete_by - timezone.now() - timedelta(hours=hours)) < timedelta(minutes=5)
+
+
+def test_lines_that_take_long_to_read_all_go_by_batch(
+    door: Door, moving_clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+):
+    job_of, now = LineReader.job_of, timezone.now
+
+    def read_slowly(*given: Any, **named: Any) -> str:
+        moving_clock.move(seconds=90)
+        return job_of(*given, **named)
+
+    monkeypatch.setattr(timezone, "now", lambda: now() + timedelta(seconds=moving_clock.seconds))
+    monkeypatch.setattr(LineReader, "job_of", read_slowly)
+    assert [job.via for job in jobs_of(door.batch(line("a"), line("b"), line("c")))] == ["batch"] * 3
+
+
+def test_the_clock_of_the_web_host_decides_nothing(door: Door, monkeypatch: pytest.MonkeyPatch):
+    ahead = timezone.now() + timedelta(minutes=10)
+    monkeypatch.setattr(timezone, "now", lambda: ahead)
+    assert [job.via for job in jobs_of(door.batch(line("a")))] == ["batch"]
+
+
+def test_whoever_waited_for_an_equal_request_has_its_whole_window(
+    door: Door, moving_clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+):
+    name = door.upload(line("a"))
+    monkeypatch.setattr(batches, "lock_request", lambda *_: moving_clock.move(seconds=600))
+    assert [job.via for job in jobs_of(door.batch(file=name))] == ["batch"]
 
 
 def test_the_same_batch_that_is_asked_for_again_is_the_first_one(door: Door):

@@ -189,6 +189,8 @@ class ProviderBatchLine(models.Model):
         UNANSWERED = "unanswered", "without an answer: goes again, and may have been billed"
         DROPPED = "dropped", "dropped: nobody waited for it"
 
+    UNREAD = (State.WAITING, State.UNANSWERED)  # sent, and neither answered nor settled
+
     id = models.BigAutoField(primary_key=True)
     provider_batch = models.ForeignKey(ProviderBatch, models.CASCADE, related_name="all_lines", db_index=False)
     number = models.PositiveIntegerField()

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.utils import timezone
 
 from jobs.handlers.registry import Handler
 from jobs.models import MAX_DEADLINE_HOURS, BatchPace, BatchPolicy, Way
+from queueops.core.clock import database_moment
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.secrets.credentials import without_batches
 
@@ -57,11 +57,14 @@ class WayRules:
     The rules for the delivery of a project's jobs, as of one moment.
 
     Attributes:
+        now: That moment, by the database's clock. If each line of a batch had a moment of its own, a slow batch would
+            go live in part: its deadline leaves a minute to spare.
         policies: By kind, the default delivery, and the default deadline in seconds.
         paces: By service, the 95th percentile of its batches' durations, in seconds.
         without: The credentials and models whose servers take no batches; see `without_batches`.
     """
 
+    now: datetime
     policies: Mapping[str, tuple[str, float | None]] = field(default_factory=dict)
     paces: Mapping[str, float] = field(default_factory=dict)
     window_seconds: float = 86_400.0
@@ -70,7 +73,7 @@ class WayRules:
 
     @classmethod
     def read(cls, project_id: str | None) -> WayRules:
-        own = settings.QUEUEOPS
+        own, now = settings.QUEUEOPS, database_moment()
         policies: dict[str, tuple[str, float | None]] = {}
         for row in BatchPolicy.objects.order_by("kind"):
             if row.project_id == project_id or (row.project_id is None and row.kind not in policies):
@@ -80,7 +83,7 @@ class WayRules:
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}
         without = without_batches(project_id)
-        return cls(policies, paces, own.batch_window_seconds, own.batch_margin_seconds, without)
+        return cls(now, policies, paces, own.batch_window_seconds, own.batch_margin_seconds, without)
 
     def takes_none(self, credential: str, model: str) -> bool:
         """Whether the settings of a credential say that its server takes no batches of the model's calls."""
@@ -104,7 +107,7 @@ def choose_way(
 ) -> ChosenWay:
     """
     Args:
-        rules: Called only for jobs that have a batch form.
+        rules: Called only for jobs that have a batch form, or name a delivery or a deadline.
         base_url: The address of the job's credential, or empty; called only for kinds that have a batch form.
         is_whole: The job names a credential and a model, and may begin at once.
         asked_of: The credential and the model that the job names.
@@ -114,16 +117,16 @@ def choose_way(
     """
     if spec.via is None and spec.complete_by is None and handler.batch is None:
         return GOES_LIVE
-    now, complete_by = timezone.now(), spec.complete_by
+    found, complete_by = rules(), spec.complete_by
+    now = found.now
     _check_deadline(complete_by, now)
     fault = _unfit(handler, payload, spec, base_url=base_url, is_whole=is_whole)
-    if not fault and rules().takes_none(*asked_of):
+    if not fault and found.takes_none(*asked_of):
         fault = "the server behind its credential takes no batches, as the settings of the credential say"
     if fault and spec.via == "batch":
         raise NoBatchForm(f"The job cannot go by batch: {fault}.", fields={"via": [fault]})
     if fault or spec.via == "live":
         return ChosenWay(complete_by=complete_by, has_form=not fault)
-    found = rules()
     via, within = found.policies.get(handler.kind, ("auto" if complete_by else Way.LIVE.value, None))
     if complete_by is None and via == "auto" and within is not None:
         complete_by = now + timedelta(seconds=within)

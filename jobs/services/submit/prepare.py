@@ -159,7 +159,7 @@ class Rules:
 
     @cached_property
     def ways(self) -> WayRules:
-        """The rules for going by batch; read only for kinds that have a batch form."""
+        """The rules for going by batch, as of their first reading; see `choose_way` for which jobs they are read."""
         return WayRules.read(self.project_id)
 
     def read_all(self) -> None:

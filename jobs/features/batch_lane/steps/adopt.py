@@ -63,12 +63,12 @@ def known_ids(batch: ProviderBatch) -> frozenset[str]:
 def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
     """Return our other rows that lack a provider's id and may own a provider's batch with this number of lines."""
     asked = ProviderBatch.objects.filter(provider=batch.provider, provider_id="", creations__gt=0).exclude(pk=batch.pk)
-    waiting = Count("all_lines", filter=Q(all_lines__state=ProviderBatchLine.State.WAITING))
+    unread = Count("all_lines", filter=Q(all_lines__state__in=ProviderBatchLine.UNREAD))
     # The provider may still work on a batch whose jobs went live at the deadline.
     went_live = Q(handed_back__gt=0) | Q(unanswered__gt=0)
     given_up = Q(went_live, state=State.CANCELLED, created_at__gt=batch.created_at - timedelta(days=1))
-    maybe = asked.filter(Q(state=State.CREATING) | given_up).annotate(waiting=waiting)
-    return list(maybe.filter(Q(waiting=lines) | Q(lines=lines)))
+    maybe = asked.filter(Q(state=State.CREATING) | given_up).annotate(unread=unread)
+    return list(maybe.filter(Q(unread=lines) | Q(lines=lines)))
 
 
 @transaction.atomic

@@ -131,7 +131,8 @@ class Step:
         if wait > 0:
             look_later(batch, wait)
             return True
-        sent = batch.all_lines.filter(state=LineState.WAITING).count()
+        # Late lines are UNANSWERED by now: without them the count would match no batch.
+        sent = batch.all_lines.filter(state__in=ProviderBatchLine.UNREAD).count()
         intent = Intent(batch.pk, batch.model, sent, batch.created_at)
         found = self.calls.run(find_batch(api, self.calls.send, access, intent, known=known_ids(batch)))
         if found is not None:
@@ -148,7 +149,7 @@ class Step:
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
         elif seconds_left(batch) <= 0 or batch.cancel_requested_at:
-            self._end("called back; the provider does not know of it", State.CANCELLED)
+            self._end("called back; the provider does not know of it", State.CANCELLED, settles_late=api.names_batches)
         else:
             return False
         return True
@@ -375,10 +376,10 @@ class Step:
         close_batch(batch, ENDS[remote.ending or "completed"])
         # Keep results with unknown lines for the batch that owns them, or the installation that has the missing jobs.
         # Keep results with unread lines, too: an operator may ask the provider for lines that it says it carried out.
-        if not unknown and not unread:
+        is_over = not unknown and not unread
+        ProviderBatch.objects.filter(pk=batch.pk).update(is_kept=is_over)
+        if is_over:
             self._forget(spoken, access, remote)
-        else:
-            ProviderBatch.objects.filter(pk=batch.pk).update(is_kept=False)
 
     def _close_rest(self, remote: Remote, read: Read) -> bool:
         """
@@ -390,7 +391,7 @@ class Step:
             ProviderError: The provider counts more done lines than it shows; the missing results may still come.
         """
         batch, ending = self.batch, remote.ending or "completed"
-        open_lines = batch.all_lines.filter(state__in=[LineState.WAITING, LineState.UNANSWERED])
+        open_lines = batch.all_lines.filter(state__in=ProviderBatchLine.UNREAD)
         has_rest = bool(set(open_lines.values_list("number", flat=True)) - read.unsent)
         tells_counts = bool(remote.done or remote.lines)
         unread = has_rest and (remote.done > len(read.answered) or not tells_counts)
@@ -432,13 +433,24 @@ class Step:
         else:
             ProviderBatch.objects.filter(pk=self.batch.pk).update(is_kept=False)
 
-    def _end(self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False) -> None:
+    def _end(
+        self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False, settles_late: bool = True
+    ) -> None:
+        """
+        End a batch that has no results.
+
+        Args:
+            may_be_billed: The provider may have carried out its lines.
+            settles_late: Late lines that went live certainly cost nothing here. A list without our ids proves no such
+                thing: another row may hold the batch by its count of lines.
+        """
         batch = self.batch
         if may_be_billed:
             hand_back_rest(batch, reason=reason, unanswered=True, billed=True)
         else:
             hand_back_rest(batch, reason=reason, live=None)
-            settle_unanswered(batch, billed=False)
+            if settles_late:
+                settle_unanswered(batch, billed=False)
         ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
         close_batch(batch, state)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -34,6 +34,7 @@ from .adopt import BATCH_LEASE_SECONDS, LINES_AT_ONCE, hand_over
 logger = logging.getLogger(__name__)
 
 LINE_BYTES = 400  # the most that a line has besides its payload
+PAYLOADS_AT_ONCE = 500  # payloads in memory while jobs are divided by their APIs
 NO_ROOM_SECONDS = 60.0  # how long a full queue at the provider, or a full limit, holds the next batch back
 
 
@@ -86,7 +87,7 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
     """
     own = settings.QUEUEOPS
     parameters = {"most": own.batch_most_jobs, "margin": own.batch_margin_seconds}
-    made = []
+    made: list[UUID] = []
     searched = set(open_searches().values_list("kind", "service", "credential"))
     for group in run_sql_as(Group, "jobs", "find_batch_groups", parameters):
         if group.kind not in kinds or (group.jobs < own.batch_most_jobs and group.seconds < own.batch_collect_seconds):
@@ -97,14 +98,11 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
         if _put_off.get(group[:5], 0.0) > time.monotonic():
             continue
         try:
-            batch = _collect(group)
+            made += _collect(group)
         except (OperationalError, InterfaceError):
             raise
         except Exception:  # otherwise one bad group would block all others and every open batch
             logger.exception("what waits for a batch of %s (%s) was not collected", group.service, group.model)
-            continue
-        if batch is not None:
-            made.append(batch)
     return made
 
 
@@ -127,35 +125,47 @@ def _put_off_group(group: Group) -> None:
 
 
 @transaction.atomic
-def _collect(group: Group) -> UUID | None:
+def _collect(group: Group) -> list[UUID]:
+    """
+    Make a batch for each API that waiting jobs of the group go by: a batch has lines of one API alone.
+
+    All APIs have their turn in one round. If one had to wait for the others, a stream of their jobs would starve it.
+    """
     spoken, provider = _spoken_by(group)
     if spoken is None or _is_refused(group):
-        return None
-    own = settings.QUEUEOPS
-    names = {name: getattr(group, name) for name in ("kind", "service", "credential", "model")}
-    most = min(own.batch_most_jobs, spoken.api.most_lines)
+        return []
+    most, most_bytes = _bounds_of(spoken.api)
     chosen: Sequence[Chosen] = run_sql_as(
         Chosen,
         "jobs",
         "choose_batch_jobs",
         {
-            **names,
+            **_names_of(group),
             "project": group.project_id,
             "most": most,
-            "most_bytes": max(1, spoken.api.most_bytes - LINE_BYTES * most),
-            "margin": own.batch_margin_seconds,
+            "most_bytes": most_bytes,
+            "margin": settings.QUEUEOPS.batch_margin_seconds,
         },
     )
-    if not chosen:
-        return None
-    batch_id = new_id()
+    made = []
+    for name, jobs in _by_api(chosen, group, spoken.form, first=provider).items():
+        batch = _make(_fitting(jobs, spoken.form.apis[name]), group, name)
+        if batch is None:
+            _put_off_group(group)
+        else:
+            made.append(batch)
+    return made
+
+
+def _make(chosen: Sequence[Chosen], group: Group, provider: str) -> UUID | None:
+    """Make a batch of the first of these jobs that there is room and money for; None: there is none for any."""
+    own, batch_id = settings.QUEUEOPS, new_id()
     affordable = _affordable(chosen, group)
     if affordable is not None:
         payable = {line.id for line in affordable.jobs}
         chosen = [job for job in chosen if job.id in payable]
     chosen = _admitted(chosen, batch_id, group)
     if not chosen:
-        _put_off_group(group)
         return None
     if affordable is not None:
         going = {job.id for job in chosen}
@@ -164,7 +174,7 @@ def _collect(group: Group) -> UUID | None:
     batch = ProviderBatch.objects.create(
         id=batch_id,
         project_id=group.project_id,
-        **names,
+        **_names_of(group),
         provider=provider,
         lines=len(chosen),
         size_bytes=sum(job.bytes for job in chosen),
@@ -184,9 +194,49 @@ def _collect(group: Group) -> UUID | None:
     return batch.pk
 
 
+def _names_of(group: Group) -> dict[str, str]:
+    return {name: getattr(group, name) for name in ("kind", "service", "credential", "model")}
+
+
+def _bounds_of(api: BatchApi) -> tuple[int, int]:
+    """The most jobs of a batch, and the most bytes that their payloads may have together."""
+    most = min(settings.QUEUEOPS.batch_most_jobs, api.most_lines)
+    return most, max(1, api.most_bytes - LINE_BYTES * most)
+
+
+def _fitting(jobs: Sequence[Chosen], api: BatchApi) -> Sequence[Chosen]:
+    """Return the first jobs that fit a batch of this API, one at least: they were chosen within another's bounds."""
+    most, most_bytes = _bounds_of(api)
+    count = sum(until <= most_bytes for until in accumulate(job.bytes for job in jobs))
+    return jobs[: max(1, min(most, count))]
+
+
+def _by_api(chosen: Sequence[Chosen], group: Group, form: BatchForm, *, first: str) -> dict[str, list[Chosen]]:
+    """
+    Divide jobs by the API that their payloads go by; the order within each stays.
+
+    Jobs that no API takes are put with the first API's: they go live as its batch is composed.
+    """
+    found: dict[str, list[Chosen]] = {}
+    names = _apis_of([job.id for job in chosen], group) if len(form.apis) > 1 else {}
+    for job in chosen:
+        name = names.get(job.id, first)
+        found.setdefault(name if name in form.apis else first, []).append(job)
+    return found
+
+
+def _apis_of(ids: Sequence[UUID], group: Group) -> dict[UUID, str]:
+    base_url, found = base_url_of(group.credential), dict[UUID, str]()
+    for start in range(0, len(ids), PAYLOADS_AT_ONCE):
+        rows = Job.objects.filter(pk__in=ids[start : start + PAYLOADS_AT_ONCE])
+        for job, payload in rows.values_list("pk", "payload"):
+            found[job] = _api_of(group.kind, payload, base_url)
+    return found
+
+
 def _affordable(chosen: Sequence[Chosen], group: Group) -> Affordable[ChosenLine] | None:
     """Return the chosen jobs that budgets can pay for; None: the project has no budget."""
-    if not chosen or not budgets_of(group.project_id):
+    if not budgets_of(group.project_id):
         return None
     now, tokens = database_now(), {job.id: job.token for job in chosen}
     lines = [
@@ -208,10 +258,14 @@ def _affordable(chosen: Sequence[Chosen], group: Group) -> Affordable[ChosenLine
 
 
 def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
-    """Find the API by the group's first payload. Jobs for another API go live when the batch is composed."""
-    names = {name: getattr(group, name) for name in ("project_id", "kind", "service", "credential", "model")}
+    """Find the API by the group's first payload; `_by_api` finds the others."""
     waiting = Job.objects.filter(
-        **names, via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False
+        project_id=group.project_id,
+        **_names_of(group),
+        via="batch",
+        status__in=["queued", "retried"],
+        scheduled_at__isnull=False,
+        held=False,
     )
     provider = provider_of(group.kind, waiting.order_by("scheduled_at", "id"))
     return find_spoken(group.kind, provider), provider
@@ -220,11 +274,15 @@ def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
 def provider_of(kind: str, jobs: QuerySet[Job]) -> str:
     """The name of the API of the first of these jobs; empty: no API that is known here."""
     payload, credential = jobs.values_list("payload", "credential").first() or (None, None)
+    return _api_of(kind, payload, base_url_of(credential))
+
+
+def _api_of(kind: str, payload: Any, base_url: str) -> str:
     try:
         handler = find_handler(kind)
         if handler.batch is None:
             return ""
-        return handler.batch.api_of(handler.schema.validate_json(to_json(payload)), base_url_of(credential))
+        return handler.batch.api_of(handler.schema.validate_json(to_json(payload)), base_url)
     except (UnknownKind, ValueError):
         return ""
 

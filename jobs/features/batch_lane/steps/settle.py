@@ -264,11 +264,18 @@ def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
 
 
 def close_batch(batch: ProviderBatch, state: ProviderBatch.State) -> None:
-    """End a batch whose lines are all settled, and learn from it how long batches take."""
+    """
+    End a batch whose lines have all been given back or settled, and learn from it how long batches take.
+
+    While costs of its lines are unknown, nothing of it is deleted at the provider: its results may tell them.
+    """
     ended = ProviderBatch.objects.filter(pk=batch.pk, state__in=ProviderBatch.UNFINISHED)
     settle([Settlement(holder_of_batch(batch.pk))])
     room_was_made()
-    if ended.update(state=state, closed_at=Now()) and state == ProviderBatch.State.COMPLETED:
+    is_unknown = batch.all_lines.filter(state=State.UNANSWERED).exists()
+    # In the same statement as the end: otherwise a process that dies in between leaves the results to be deleted.
+    kept = {"is_kept": False} if is_unknown else {}
+    if ended.update(state=state, closed_at=Now(), **kept) and state == ProviderBatch.State.COMPLETED:
         batch.refresh_from_db()
         _learn_pace(batch)
 
@@ -350,6 +357,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
     try:
         if answer.status == HTTPStatus.OK:
             done = spoken.form.read(payload, answer.body, secrets)
+            used = done.cost, done.usage  # a result that cannot be kept is on the bill all the same
             text = write_result(job, result_text(done.result))
             return Succeeded(
                 job,
@@ -364,7 +372,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
         failure = failure_of(spoken.form.refuse(payload, answer.status, answer.body, secrets), secrets)
     except Exception as error:  # noqa: BLE001 - a handler's own code: its line fails, and no other
         failure = failure_of(error, secrets)
-        used = getattr(error, "used", UNTOLD)
+        used = getattr(error, "used", UNTOLD) if used is UNTOLD else used
     if failure.push_back is not None:
         failure = _without_push_back(failure)
     repeatable, usage = handler.is_repeatable(payload), _sound(used[1])

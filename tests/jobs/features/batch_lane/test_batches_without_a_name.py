@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,8 @@ from django.utils import timezone
 from jobs.features.batch_lane.steps.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
+from ratelimits.models import Price, Spend
+from ratelimits.money import budgets, prices
 from tests.jobs.features.batch_lane.conftest import Lane
 from tests.support.processes import wait_for
 from tests.support.provider_batches import make_round, tend_interrupted
@@ -24,6 +26,31 @@ LONG = {"processing": {"mode": "fixed", "seconds": 60}}
 
 def lose_the_call() -> None:
     raise ProviderError(None, "the connection broke", code="connection_broken", outcome="unknown")
+
+
+@pytest.fixture
+def priced(db) -> Iterator[None]:
+    since = timezone.now() - timedelta(days=30)
+    for unit in ("input_tokens", "output_tokens"):
+        Price.objects.create(
+            provider="anthropic", model="small-1", unit=unit, via="batch", amount=4_000_000, valid_from=since
+        )
+    prices.forget()
+    budgets.forget()
+    yield
+    prices.forget()
+    budgets.forget()
+
+
+def kinds_of_costs() -> list[str]:
+    return sorted(Spend.objects.values_list("kind", flat=True))
+
+
+def let_lines_go_live(lane: Lane) -> ProviderBatch:
+    """Nobody could ask for the batch until its lines went live at the deadline."""
+    ProviderBatch.objects.update(live_at=timezone.now() - timedelta(hours=2), looked_at=timezone.now())
+    lane.tend(now=False)
+    return ProviderBatch.objects.get()
 
 
 @pytest.fixture
@@ -134,3 +161,34 @@ def test_what_another_step_adopts_after_the_list_was_read_is_left_to_it(lane, sa
     unmade.refresh_from_db()
     assert (unmade.state, unmade.creations, unmade.provider_id) == ("creating", 1, "")
     assert "is of another batch" in unmade.error
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_batch_is_found_by_its_count_after_its_lines_went_live_and_pays_for_them(lane, sandbox):
+    sandbox.turn(batches=LONG | {"lost_create_rate": 1})
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    lane.tend()
+    late = let_lines_go_live(lane)
+    assert (late.state, late.provider_id, late.unanswered) == ("creating", "", 3)
+    assert kinds_of_costs() == ["unknown"] * 3
+    lane.tend()
+    found = ProviderBatch.objects.get()
+    assert (found.state, found.found_by_count, found.unanswered) == ("open", True, 3)
+    sandbox.move_clock(seconds=60)
+    ended = lane.tend_until_closed()
+    assert (ended.state, ended.unanswered, ended.dropped) == ("completed", 0, 3)
+    assert kinds_of_costs() == ["call"] * 3
+    assert all(Spend.objects.values_list("money", flat=True)), "the provider bills each of them"
+
+
+@pytest.mark.usefixtures("priced")
+def test_what_a_list_without_names_does_not_show_stays_unknown_once_its_lines_went_live(lane, sandbox):
+    sandbox.turn(batches=LONG)
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    tend_interrupted(lose_the_call)
+    assert let_lines_go_live(lane).unanswered == 3
+    ended = lane.tend_until_closed()
+    assert (ended.state, ended.creations, ended.unanswered) == ("cancelled", 1, 3)
+    assert kinds_of_costs() == ["unknown"] * 3

@@ -1,11 +1,14 @@
 """Lines of providers' batches are reserved of budgets at the prices of batches, and settled one by one."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from jobs.features.batch_lane.steps import settle
 from jobs.handlers.llm.requests.payload import LlmGenerate
-from jobs.models import Job
+from jobs.models import DeadLetter, Job
+from jobs.services.finish.result_text import ResultTooLarge
 from ratelimits.models import BudgetHold, BudgetPeriod, Price, Spend
 from ratelimits.money import budgets, prices
 from ratelimits.money.save_budget import create_budget
@@ -48,3 +51,18 @@ def test_a_batch_has_no_more_lines_than_its_budget_can_pay_for(lane):
     rows = Spend.objects.values_list("via", "kind", "money")
     assert period.spent == sum(money or 0 for _, _, money in rows) <= 5 * bound
     assert {(via, kind) for via, kind, _ in rows} == {("batch", "call")}
+
+
+def test_a_result_that_cannot_be_kept_costs_what_the_provider_says_all_the_same(lane, sandbox, monkeypatch):
+    def refuse(result: Any) -> str:
+        raise ResultTooLarge(2_000, 1_000)
+
+    monkeypatch.setattr(settle, "result_text", refuse)
+    lane.credential()
+    lane.submit(2)
+    assert lane.tend_until_closed().failed == 2
+    assert set(DeadLetter.objects.values_list("error_code", flat=True)) == {"result_too_large"}
+    [billed] = sandbox.billing()["billed"]
+    rows = Spend.objects.values_list("kind", "money")
+    assert {kind for kind, _ in rows} == {"call"}
+    assert sum(money or 0 for _, money in rows) == (INPUT * billed["prompt_tokens"] + OUTPUT * billed["output_tokens"])

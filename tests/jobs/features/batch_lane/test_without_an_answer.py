@@ -38,6 +38,10 @@ def own_prices(db):
     budgets.forget()
 
 
+def in_an_hour() -> datetime:
+    return timezone.now() + timedelta(hours=1)
+
+
 def unknown() -> list[int | None]:
     return list(Spend.objects.filter(kind="unknown").order_by("pk").values_list("money", flat=True))
 
@@ -129,6 +133,25 @@ def test_one_404_after_other_faults_is_no_end_and_the_list_is_asked_as_well(lane
     assert (gone.state, gone.unanswered) == ("failed", 2)
     assert gone.missing >= 5
     assert len(unknown()) == 2
+    assert not gone.is_kept, "nothing is deleted that may tell what it cost"
+
+
+def test_results_of_a_batch_that_was_given_up_stay_at_the_provider_until_people_settle_it(lane, sandbox):
+    sandbox.turn(batches=SOON)
+    lane.credential()
+    lane.submit(2)
+    lane.tend()
+    ProviderBatch.objects.update(live_at=timezone.now() - timedelta(days=2), look_at=in_an_hour(), faults=3)
+    lane.tend(now=False)
+    batch = ProviderBatch.objects.get()
+    assert (batch.state, batch.unanswered) == ("failed", 2)
+    assert len(unknown()) == 2
+    ProviderBatch.objects.update(look_at=timezone.now())
+    lane.tend(now=False)
+    assert not sandbox.calls(method="DELETE")
+    settle_batches([batch.pk], billed=True, actor="user:1")
+    lane.tend(now=False)
+    assert sandbox.calls(method="DELETE"), "nobody needs them any more"
 
 
 def test_an_answer_that_comes_after_all_and_counts_settle_what_was_unknown(lane, sandbox):
