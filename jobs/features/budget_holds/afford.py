@@ -23,7 +23,7 @@ from ratelimits.money.amounts import shown
 from ratelimits.money.budgets import (
     COST_UNKNOWN,
     EXHAUSTED,
-    MISSING_PRICE,
+    PRICELESS,
     AskedMoney,
     Shortage,
     Weighed,
@@ -120,7 +120,7 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
     found.asked, found.weighed = {call.job_id: call for call in asked}, weigh_budgets(asked)
     shortages = found.weighed.shortages
     _keep_back([(job, shortages[job.id]) for job in chosen if job.id in shortages])
-    priceless = [call for call in asked if call.why == MISSING_PRICE]
+    priceless = [call for call in asked if call.why in PRICELESS]
     missing = {(call.provider, call.model, str(call.via)): call.payer.project for call in priceless}
     if missing:
         tell_missing(missing)
