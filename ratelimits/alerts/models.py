@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
@@ -110,6 +111,15 @@ class QuotaAlert(models.Model):
             first = self.subject.partition(":")[2].partition("/")[0]  # a user's name follows, which may be any text
             return frozenset({first.removeprefix("project:")} if first.startswith("project:") else ())
         return frozenset(self.figures.get("projects", ()))
+
+    @classmethod
+    def about(cls, project: str) -> models.Q:
+        """The alerts that have a project among their `projects`, for queries."""
+        # A user's name, which may be any text, stands behind the project in a counter's key.
+        own_counter = models.Q(limit__isnull=False, subject__regex=f"^[0-9]+:project:{re.escape(project)}(/|$)")
+        ready = models.Q(kind=cls.Kind.OLDEST_READY, subject=project)
+        of_users = models.Q(figures__project=project)
+        return own_counter | ready | of_users | models.Q(figures__projects__contains=[project])
 
     @property
     def runbook(self) -> str:

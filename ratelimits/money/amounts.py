@@ -40,13 +40,22 @@ def lacks_usage(usage: Usage, rates: Rates) -> bool:
 
 def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: int = 1) -> int | None:
     """Return the highest cost of a call of at most so many tokens; None: a price that it needs is missing."""
-    if INPUT_TOKENS not in rates and REQUESTS not in rates:
-        return None
-    if (input_tokens and INPUT_TOKENS not in rates) or (output_tokens and OUTPUT_TOKENS not in rates):
+    if unpriced(input_tokens, output_tokens, rates):
         return None
     dearest = max(rates.get(unit, 0) for unit in (INPUT_TOKENS, CACHED_TOKENS, WRITTEN_TOKENS))
     product = input_tokens * dearest + output_tokens * rates.get(OUTPUT_TOKENS, 0)
     return -(-(product + requests * rates.get(REQUESTS, 0)) // MICRO)  # rounded up: a bound must not be too low
+
+
+def unpriced(input_tokens: int, output_tokens: int, rates: Rates) -> str:
+    """
+    Return a unit whose price a call of at most so many tokens needs and has not; empty: it has all prices.
+
+    REQUESTS stands for a call without input: a price of requests or of input is enough.
+    """
+    if INPUT_TOKENS not in rates and (input_tokens or REQUESTS not in rates):
+        return INPUT_TOKENS if input_tokens else REQUESTS
+    return OUTPUT_TOKENS if output_tokens and OUTPUT_TOKENS not in rates else ""
 
 
 def rounded(product: int) -> int:

@@ -12,6 +12,7 @@ from cachetools import TTLCache, cached
 
 from queueops.core.postgres.replica import from_primary
 from queueops.core.sql import plain_array, run_sql, text_array
+from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS
 from ratelimits.models import Budget, Via
 
 from .spend import Payer
@@ -21,10 +22,12 @@ EXHAUSTED = "budget_exhausted"
 COST_UNKNOWN = "cost_unknown"
 
 # Reasons why nobody knows what a call can cost at most.
-MISSING_PRICE = "missing_price"
+MISSING_PRICE = "missing_price"  # the model has no price at all
+NO_PRICE_OF = {INPUT_TOKENS: "no_input_price", OUTPUT_TOKENS: "no_output_price", REQUESTS: "no_request_price"}
 UNBOUNDED = "unbounded"  # nobody knows how much output it can bring
 UNCOUNTED = "uncounted"  # nobody knows how many tokens its input has, such as pictures
 UNSTATED = "unstated"  # its handler does not say how much a call can use
+PRICELESS = frozenset({MISSING_PRICE, *NO_PRICE_OF.values()})
 FOR_GOOD = frozenset({UNCOUNTED, UNSTATED})  # adding a price does not help
 
 

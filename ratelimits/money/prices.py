@@ -94,6 +94,11 @@ def bills(provider: str) -> bool:
     return provider in _billing()
 
 
+def who_bills() -> frozenset[str]:
+    """The providers whose calls cost money. Read at most PRICES_KEPT_SECONDS ago."""
+    return _billing()
+
+
 def forget() -> None:
     """Make the next call read the prices again. Call this after changing a price."""
     with _lock:

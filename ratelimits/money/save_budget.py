@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
-from zoneinfo import available_timezones
 
 from django.apps import apps
 from django.db import transaction
@@ -13,6 +12,7 @@ from django.forms.models import model_to_dict
 
 from queueops.audit import trail
 from queueops.core.postgres.unique_names import faults_of, save_named
+from queueops.core.postgres.zones import is_zone
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
 from ratelimits.alerts.alerts import resolve
@@ -127,8 +127,8 @@ def _store(budget: Budget) -> None:
 
 
 def _require_sound(budget: Budget) -> None:
-    if budget.time_zone not in available_timezones():
-        raise InvalidBudget(fields={"time_zone": ["There is no such time zone."]})
+    if not is_zone(budget.time_zone):
+        raise InvalidBudget(fields={"time_zone": ["No such time zone; write it as America/Los_Angeles."]})
     if faults := scope_faults(
         budget.scope, project_id=budget.project_id, user_id=budget.user_id, batch_id=budget.batch_id
     ):

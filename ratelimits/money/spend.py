@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.fields.json import KT
 
 from queueops.audit import trail
 from queueops.core.sql import plain_array, run_sql, text_array
 from queueops.core.values.reasons import clean_reason
 from ratelimits.alerts.alerts import Opening, open_all, resolve
-from ratelimits.costs import Usage
-from ratelimits.models import QuotaAlert, Spend, Via
+from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
+from ratelimits.models import Price, QuotaAlert, Spend, Via
 
 from .amounts import lacks_usage
 from .prices import forget, price_list, price_of
 
 FILLED_AT_ONCE = 1_000
+MAX_SUBJECT = 300  # characters
 
 
 class Payer(NamedTuple):
@@ -49,6 +52,26 @@ class MadeCall(NamedTuple):
     at: float
     usage: Usage
     via: str = Via.LIVE
+
+
+class Unpriced(NamedTuple):
+    """
+    A call without a price.
+
+    Attributes:
+        units: The units of which it needs a price, as far as they are known.
+    """
+
+    provider: str
+    model: str
+    via: str
+    project: str
+    units: frozenset[str] = frozenset()
+
+    @property
+    def subject(self) -> str:
+        """The subject of the alert."""
+        return f"{self.provider}/{self.model}/{self.via}"[:MAX_SUBJECT]
 
 
 def record_calls(
@@ -85,11 +108,7 @@ def record_calls(
         ],
         locked=locked,
     )
-    if missing := {
-        (call.provider, call.model, call.via): call.payer.project
-        for call, money in priced
-        if money is None and not _left_out(call)
-    }:
+    if missing := [_unpriced(call) for call, money in priced if money is None and not _left_out(call)]:
         tell_missing(missing)
 
 
@@ -127,20 +146,40 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
     )
 
 
-def tell_missing(models: dict[tuple[str, str, str], str]) -> None:
-    """Open an alert for each provider, model and way in `models`, with the project whose call had no price."""
-    open_all(
-        [
-            Opening(
-                QuotaAlert.Kind.MISSING_PRICE,
-                f"{provider}/{model}/{via}"[:300],
-                QuotaAlert.Severity.WARNING,
-                f"{provider} {model or 'without a model'} has no price {'by batch' if via == Via.BATCH else 'live'}: "
-                "what its calls cost is not known. Add it, or load a price map",
-                {"provider": provider, "model": model, "via": via, "projects": [project]},
-            )
-            for (provider, model, via), project in sorted(models.items())
-        ]
+def tell_missing(calls: Sequence[Unpriced]) -> None:
+    """Open an alert for each provider, model and way of these calls, with the project of one call that had no price."""
+    named = {call.subject: call for call in calls}
+    units = _units_told(named)
+    for call in calls:
+        units[call.subject] |= call.units
+    open_all([_opening(named[subject], sorted(units[subject])) for subject in sorted(named)])
+
+
+def _units_told(subjects: Collection[str]) -> dict[str, set[str]]:
+    """The units of the open alerts: without them an alert would end while calls that it told of have no price."""
+    told = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, subject__in=subjects, resolved_at=None)
+    known = {alert.subject: set(alert.figures.get("units", ())) for alert in told}
+    return {subject: known.get(subject, set()) for subject in subjects}
+
+
+def _opening(call: Unpriced, units: Sequence[str]) -> Opening:
+    rates = price_list(call.provider, call.model, via=call.via).at(datetime.now(UTC))
+    lacks = " and ".join(unit.replace("_", " ") for unit in units if unit not in rates) if rates else ""
+    what = f"no price of {lacks}" if lacks else "no price"
+    return Opening(
+        QuotaAlert.Kind.MISSING_PRICE,
+        call.subject,
+        QuotaAlert.Severity.WARNING,
+        f"{call.provider} {call.model or 'without a model'} has {what} "
+        f"{'by batch' if call.via == Via.BATCH else 'live'}: "
+        "what its calls cost is not known. Add it, or load a price map",
+        {
+            "provider": call.provider,
+            "model": call.model,
+            "via": call.via,
+            "projects": [call.project],
+            "units": list(units),
+        },
     )
 
 
@@ -186,13 +225,18 @@ def price_unpriced(*, actor: str, reason: str = "", most: int = 1_000_000) -> Fi
 def resolve_priced() -> int:
     """Resolve the alerts of models that have prices now. For house-keeping."""
     alerts = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, resolved_at=None)
+    # Without this, many models that nobody gives a price would keep the alerts of others open.
+    named = alerts.annotate(provider=KT("figures__provider"), model=KT("figures__model"))
+    some = named.filter(Exists(Price.objects.filter(provider=OuterRef("provider"), model=OuterRef("model"))))
     now = datetime.now(UTC)
-    priced = [
-        alert.pk
-        for alert in alerts[:FILLED_AT_ONCE]
-        if price_list(alert.figures["provider"], alert.figures["model"], via=alert.figures["via"]).at(now)
-    ]
+    priced = [alert.pk for alert in some[:FILLED_AT_ONCE] if _is_priced(alert.figures, now)]
     return resolve(QuotaAlert.objects.filter(pk__in=priced)) if priced else 0
+
+
+def _is_priced(figures: Mapping[str, Any], now: datetime) -> bool:
+    """Whether each unit that calls used has a price; alerts from before an upgrade name no units."""
+    rates = price_list(figures["provider"], figures["model"], via=figures["via"]).at(now)
+    return bool(rates) and all(unit in rates for unit in figures.get("units", ()))
 
 
 def usage_of(row: Spend) -> Usage:
@@ -204,6 +248,12 @@ def _left_out(call: MadeCall) -> bool:
     """Whether a call's model has prices, but its provider did not say how much was used."""
     at = datetime.fromtimestamp(call.at, UTC)
     return lacks_usage(call.usage, price_list(call.provider, call.model, via=call.via).at(at))
+
+
+def _unpriced(call: MadeCall) -> Unpriced:
+    counts = {INPUT_TOKENS: call.usage.input_tokens, OUTPUT_TOKENS: call.usage.output_tokens}
+    used = frozenset(unit for unit, count in counts.items() if count)
+    return Unpriced(call.provider, call.model, str(call.via), call.payer.project, used)
 
 
 def _price(call: MadeCall) -> int | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
-from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
-from django.db import DataError, connection, transaction
+from django.db import transaction
 from django.forms.models import model_to_dict
 
 from queueops.audit import trail
 from queueops.core.clock import Now
+from queueops.core.postgres.zones import is_zone
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
@@ -70,6 +70,9 @@ def set_allowance(
     allowance.unit, allowance.quota, allowance.policy = unit, quota, policy
     allowance.time_zone, allowance.reservation_seconds = time_zone, reservation_seconds
     _require_sound(allowance)
+    # A zone that was taken before must not keep other figures from being changed.
+    if before is None or before["time_zone"] != time_zone:
+        _require_zone(time_zone)
     after = model_to_dict(allowance, FIGURES)
     changed = _changed(before, after)
     if not changed:
@@ -233,24 +236,15 @@ def _require_sound(row: Allowance | AllowanceOverride) -> None:
         row.full_clean(validate_unique=False, validate_constraints=False)
     except ValidationError as error:
         raise InvalidAllowance(fields=error.message_dict) from error
-    if isinstance(row, Allowance) and not _is_zone(row.time_zone):
+
+
+def _require_zone(name: str) -> None:
+    if not is_zone(name):
         raise InvalidAllowance(fields={"time_zone": ["No such time zone; write it as America/Los_Angeles."]})
 
 
 def _set_quotas(project_id: str) -> int:
     return len(run_sql("ratelimits", "set_month_quotas", {"project_id": project_id}))
-
-
-def _is_zone(name: str) -> bool:
-    """Whether the database, which decides the month, and Python, which computes the month's end, know a zone."""
-    if name not in available_timezones():
-        return False
-    try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT now() AT TIME ZONE %s", [name])
-    except DataError:
-        return False
-    return True
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:

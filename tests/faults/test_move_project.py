@@ -81,7 +81,16 @@ from queueops.tenancy.secrets import credentials
 from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.limits import catalogue
 from ratelimits.limits.overrides import set_override
-from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
+from ratelimits.models import (
+    Budget,
+    Counter,
+    Limit,
+    LimitOverride,
+    QuotaAlert,
+    UsageEvent,
+    UsageReservation,
+    UsageTracking,
+)
 from ratelimits.money.save_budget import create_budget
 from ratelimits.usage import ingest as ingest_service
 from ratelimits.usage.api import usage as usage_views
@@ -860,9 +869,12 @@ def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell
     RetryPolicy.objects.create(name="ours")
     [job] = make_jobs(1, retry_policy="ours")
     assert "lacks retry policies that jobs name: ours." in refused(cell, "--yes")
+    unknown = Budget.objects.create(project_id="acme", name="pilot", amount=1, time_zone="Europe/Nowhere")
     with at(cell):
         RetryPolicy.objects.create(name="ours")
         Limit.objects.filter(name="http").update(window_seconds=1)
+    assert "does not know time zones of budgets or the allowance: Europe/Nowhere." in refused(cell, "--yes")
+    unknown.delete()
     assert "count otherwise there: http" in refused(cell, "--yes")
     with at(cell):
         Limit.objects.filter(name="http").delete()

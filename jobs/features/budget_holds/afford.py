@@ -18,12 +18,14 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
 from jobs.transitions import Move
 from queueops.core.clock import Now
+from ratelimits.costs import REQUESTS
 from ratelimits.models import Via
 from ratelimits.money.amounts import shown
 from ratelimits.money.budgets import (
     COST_UNKNOWN,
     EXHAUSTED,
-    MISSING_PRICE,
+    NO_PRICE_OF,
+    PRICELESS,
     AskedMoney,
     Shortage,
     Weighed,
@@ -32,7 +34,7 @@ from ratelimits.money.budgets import (
     places_of,
     weigh_budgets,
 )
-from ratelimits.money.spend import Payer, tell_missing
+from ratelimits.money.spend import Payer, Unpriced, tell_missing
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +122,7 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
     found.asked, found.weighed = {call.job_id: call for call in asked}, weigh_budgets(asked)
     shortages = found.weighed.shortages
     _keep_back([(job, shortages[job.id]) for job in chosen if job.id in shortages])
-    priceless = [call for call in asked if call.why == MISSING_PRICE]
-    missing = {(call.provider, call.model, str(call.via)): call.payer.project for call in priceless}
-    if missing:
+    if missing := [_unpriced(call) for call in asked if call.why in PRICELESS]:
         tell_missing(missing)
     found.jobs = [job._replace(bound=found.bound_of(job)) for job in chosen if job.id not in shortages]
     return found
@@ -142,6 +142,12 @@ def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> Asked
     amount, why = bound_of(job, handler, payload, via, alone=alone)
     hold = handler.timeout.total_seconds() + lease_seconds
     return AskedMoney(job.id, job.token, payer, job.service, job.model or "", job.claimed_at, amount, hold, via, why)
+
+
+def _unpriced(call: AskedMoney) -> Unpriced:
+    # A call without input lacks no unit in particular: a price of requests or of input is enough.
+    units = {unit for unit, why in NO_PRICE_OF.items() if why == call.why and unit != REQUESTS}
+    return Unpriced(call.provider, call.model, str(call.via), call.payer.project, frozenset(units))
 
 
 def _keep_back(refused: Sequence[tuple[ClaimedJob | ChosenLine, Shortage]]) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.handlers.registry import find_handler, served_names
 from jobs.models import BudgetWait, Job
 from jobs.states import WAITING
 from queueops.core.clock import Now, database_now
 from queueops.core.notify import Channel, notify
-from ratelimits.models import Via
-from ratelimits.money import budgets
-from ratelimits.money.amounts import most_of
-from ratelimits.money.prices import bills, price_list
+from ratelimits.costs import INPUT_TOKENS, REQUESTS
+from ratelimits.models import Price, Via
+from ratelimits.money import budgets, prices
 from ratelimits.money.standings import room_of
 
 RELEASED_AT_ONCE = 1_000  # the most jobs of one budget in one query
+_JOB = Job.objects.filter(pk=OuterRef("job_id"))
+# For a call without input a price of input is as good as one of requests.
+_ENOUGH = {why: {unit, INPUT_TOKENS} if unit == REQUESTS else {unit} for unit, why in budgets.NO_PRICE_OF.items()}
+_OF_UNIT = {why: f" of {unit.replace('_', ' ')}" for unit, why in budgets.NO_PRICE_OF.items()}
 
 
 def why_unknown(why: str, *, kind: str, provider: str, model: str) -> str:
@@ -33,7 +38,7 @@ def why_unknown(why: str, *, kind: str, provider: str, model: str) -> str:
             )
         case budgets.UNCOUNTED:
             return "nobody knows how many tokens its input has, such as pictures and files"
-    return f"{provider} {model} has no price"
+    return f"{provider} {model} has no price{_OF_UNIT.get(why, '')}"
 
 
 def tend_budget_waits() -> int:
@@ -63,36 +68,50 @@ def _release(budget_id: int, key: str) -> int:
         if room < 0:
             break
         chosen.append(wait)
-    now = datetime.fromtimestamp(database_now(), UTC)
-    unknown = list(waits.filter(needed=None).order_by("since")[:RELEASED_AT_ONCE])
-    kinds = dict(Job.objects.filter(pk__in=[wait.job_id for wait in unknown]).values_list("pk", "kind"))
-    chosen += [wait for wait in unknown if _is_known_now(wait, kinds.get(wait.job_id, ""), now)]
+    chosen += _known_now(waits.filter(needed=None))[:RELEASED_AT_ONCE]
     _forget_ended(waits)
     return _put_back(chosen)
 
 
-def _is_known_now(wait: BudgetWait, kind: str, now: datetime) -> bool:
-    """Whether the most that a job can cost, which was unknown, may be known now."""
-    if wait.why == budgets.UNSTATED:
-        return _states_most(kind) or not bills(wait.provider)
-    if wait.why == budgets.UNCOUNTED:
-        return False
-    lists = [price_list(wait.provider, wait.model, via=via) for via in Via]
-    return any(
-        most_of(1, 1, prices.most_at(now)) is not None
-        and (wait.why != budgets.UNBOUNDED or prices.most_output is not None)
-        for prices in lists
-    )
+def _known_now(unknown: QuerySet[BudgetWait]) -> QuerySet[BudgetWait]:
+    """
+    Return those whose most may be known now, as what held each of them is gone. The longest wait comes first.
+
+    Each query leaves out what cannot be known, or many such jobs would keep later ones waiting for good.
+    """
+    met = [_unstated(), *_priced(unknown, datetime.fromtimestamp(database_now(), UTC))]
+    return unknown.filter(reduce(or_, met)).order_by("since")
 
 
-def _states_most(kind: str) -> bool:
-    """
-    Whether the kind's handler in this process states the most that a call can use: a deploy may bring another handler.
-    """
-    try:
-        return find_handler(kind).most is not None
-    except UnknownKind:
-        return False
+def _unstated() -> Q:
+    """Jobs whose handler in this process states the most by now, as a deploy brings it; or whose provider is free."""
+    stating = [name for name, kind in served_names().items() if find_handler(kind).most is not None]
+    states = Q(Exists(_JOB.filter(kind__in=stating)))
+    return Q(why=budgets.UNSTATED) & (~Q(provider__in=prices.who_bills()) | states)
+
+
+def _priced(unknown: QuerySet[BudgetWait], now: datetime) -> Iterator[Q]:
+    """Jobs of each reason and model that have the price that they lacked."""
+    any_price = Price.objects.filter(provider=OuterRef("provider"), model=OuterRef("model"))
+    # Jobs may name any number of models that nobody gave a price.
+    groups = unknown.filter(Exists(any_price), why__in=[*budgets.PRICELESS, budgets.UNBOUNDED])
+    for why, provider, model in groups.order_by().values_list("why", "provider", "model").distinct():
+        ways = [via for via in Via if _has(why, prices.price_list(provider, model, via=via), now)]
+        own = Q(why=why, provider=provider, model=model)
+        if Via.LIVE in ways:
+            yield own
+        elif ways:  # a job that cannot go by batch would be put back in vain again and again
+            yield own & Q(Exists(_JOB.filter(via=Via.BATCH, scheduled_at__isnull=False)))
+
+
+def _has(why: str, known: prices.PriceList, now: datetime) -> bool:
+    """Whether prices have what held a job. These are the conditions of `bound_of`."""
+    if why == budgets.UNBOUNDED:
+        return known.most_output is not None
+    if why == budgets.MISSING_PRICE:
+        return bool(known.at(now))
+    rates = known.most_at(now)
+    return any(unit in rates for unit in _ENOUGH[why])
 
 
 @transaction.atomic

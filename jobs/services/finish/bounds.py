@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from ratelimits.costs import OUTPUT_TOKENS, Usage
 from ratelimits.models import Via
-from ratelimits.money.amounts import most_of
-from ratelimits.money.budgets import MISSING_PRICE, UNBOUNDED, UNCOUNTED, UNSTATED
+from ratelimits.money.amounts import most_of, unpriced
+from ratelimits.money.budgets import MISSING_PRICE, NO_PRICE_OF, UNBOUNDED, UNCOUNTED, UNSTATED
 from ratelimits.money.prices import bills, price_list
 
 logger = logging.getLogger(__name__)
@@ -79,8 +79,9 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
     # Jobs that leave together are one call, whose input is the sum of their inputs: any rate by length may apply.
     longest = math.inf if handler.coalesce else most.input_tokens
     rates = prices.most_at(claimed_at, longest)
-    amount = most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0)
-    return amount, "" if amount is not None else MISSING_PRICE
+    if unit := unpriced(most.input_tokens, output, rates):
+        return None, NO_PRICE_OF[unit]
+    return most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0), ""
 
 
 def _documented_output(handler: Handler, payload: Any) -> int | None:

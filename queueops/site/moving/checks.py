@@ -42,6 +42,11 @@ SELECT pool.name, pool.service FROM tenancy_credentialpool_projects AS allowed
   JOIN tenancy_credentialpool AS pool ON pool.id = allowed.credentialpool_id
  WHERE allowed.project_id = %(project)s
 """
+ZONES = """
+SELECT time_zone FROM ratelimits_budget WHERE project_id = %(project)s
+ UNION SELECT time_zone FROM ratelimits_allowance WHERE project_id = %(project)s
+"""
+KNOWN_ZONES = "SELECT name FROM pg_timezone_names WHERE name = ANY(%s)"
 TAKEN = {
     "API keys": ("SELECT digest FROM tenancy_producerkey", "digest"),
     "issuers": ("SELECT issuer FROM tenancy_issuer", "issuer"),
@@ -143,10 +148,19 @@ def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> 
         ours = [value for (value,) in here.execute(f"{statement} WHERE project_id = %(project)s", given).fetchall()]
         if there.execute(f"{statement} WHERE {column} = ANY(%s)", [ours]).fetchall():
             yield f"The other installation has {what} of {project.pk} already, in another project."
+    yield from _faults_of_zones(given, here, there)
     yield from _faults_of_limits(given, here, there)
     if has_secrets(here, project.pk):
         yield from _faults_of_keys(ciphers.there, there)
     yield from _faults_of_payload_keys(project, there, dict(settings.QUEUEOPS.target_payload_keys))
+
+
+def _faults_of_zones(given: dict[str, str], here: Cursor, there: Cursor) -> Iterator[str]:
+    """A budget in a zone that the database there does not know would keep its workers from claiming any job."""
+    used = {zone for (zone,) in here.execute(ZONES, given).fetchall()}
+    known = {zone for (zone,) in there.execute(KNOWN_ZONES, [list(used)]).fetchall()}
+    if missing := used - known:
+        yield f"PostgreSQL there does not know time zones of budgets or the allowance: {_few(missing)}."
 
 
 def _faults_of_limits(given: dict[str, str], here: Cursor, there: Cursor) -> Iterator[str]:

@@ -112,11 +112,7 @@ class AlertServiceFilter(Choice):
 class AlertProjectFilter(ProjectFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
         project = self.value()
-        if not project:
-            return queryset
-        of_users = Q(figures__project=project)
-        ready = Q(kind=QuotaAlert.Kind.OLDEST_READY, subject=project)
-        return queryset.filter(of_users | Q(figures__projects__contains=[project]) | ready)
+        return queryset.filter(QuotaAlert.about(project)) if project else queryset
 
 
 @admin.register(QuotaAlert)

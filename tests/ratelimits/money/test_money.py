@@ -8,14 +8,15 @@ from fractions import Fraction
 from uuid import UUID, uuid4
 
 import pytest
+from django.db.models import QuerySet
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.costs import Usage
 from ratelimits.models import Price, QuotaAlert, Spend
-from ratelimits.money import prices, reports
+from ratelimits.money import prices, reports, spend
 from ratelimits.money.amounts import MICRO, cost_of, most_of, per_million, shown
-from ratelimits.money.spend import MadeCall, Payer, price_unpriced, record_calls, usage_of
+from ratelimits.money.spend import MadeCall, Payer, price_unpriced, record_calls, resolve_priced, usage_of
 from tests.factories import make_project
 from tests.support.cases import every_case
 
@@ -187,6 +188,42 @@ def test_a_call_is_written_once_and_a_corrected_price_does_not_rewrite_it():
     prices.forget()
     record_calls([call])
     assert list(Spend.objects.values_list("money", "input_tokens", "kind")) == [(1_000, 500, "call")]
+
+
+def open_alerts() -> QuerySet[QuotaAlert]:
+    return QuotaAlert.objects.filter(kind="missing_price", resolved_at=None)
+
+
+@pytest.mark.usefixtures("fresh_prices")
+def test_a_missing_price_is_told_until_every_unit_that_calls_used_has_one():
+    set_price("input_tokens", 2_000_000)
+    record_calls([a_call(Usage(500, 0, 20)), a_call(Usage(500, 0, 0), model="odd"), a_call(Usage(7, 0, 0))])
+    alert = open_alerts().get(subject="openai/small-1/live")
+    assert alert.figures["units"] == ["input_tokens", "output_tokens"]
+    assert "small-1 has no price of output tokens live:" in alert.message
+    assert resolve_priced() == 0
+    set_price("output_tokens", 8_000_000, via="batch")
+    assert resolve_priced() == 0
+    record_calls([a_call(Usage(500, 0, 0), model="odd"), a_call(Usage(0, 0, 9), model="odd")])
+    record_calls([a_call(Usage(500, 0, 0), model="odd")])
+    set_price("input_tokens", 2_000_000, model="odd")
+    assert resolve_priced() == 0, "an earlier call of it lacks a price of output"
+    set_price("output_tokens", 8_000_000)
+    assert resolve_priced() == 1
+    assert open_alerts().get().subject == "openai/odd/live"
+
+
+@pytest.mark.usefixtures("fresh_prices")
+def test_alerts_of_models_that_nobody_prices_keep_no_other_open(monkeypatch):
+    monkeypatch.setattr(spend, "FILLED_AT_ONCE", 1)
+    record_calls([a_call(Usage(7, 0, 0))])
+    alert = open_alerts().get()
+    alert.figures.pop("units")  # as before an upgrade
+    alert.save()
+    record_calls([a_call(Usage(7, 0, 0), model="odd")])
+    set_price("input_tokens", 2_000_000)
+    assert resolve_priced() == 1
+    assert open_alerts().get().subject == "openai/odd/live"
 
 
 @pytest.mark.usefixtures("fresh_prices")

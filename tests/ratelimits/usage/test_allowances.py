@@ -48,6 +48,7 @@ def test_giving_it_again_changes_nothing_and_is_not_told():
 @every_case(("figure", "value"), [
     ("unit", "bytes"), ("quota", -1), ("quota", MAX_QUOTA + 1), ("quota", None), ("policy", "lax"),
     ("time_zone", "Europe/Nowhere"), ("time_zone", "europe/vienna"), ("time_zone", ""), ("time_zone", "UTC\0"),
+    ("time_zone", "localtime"), ("time_zone", "CET"),
     ("reservation_seconds", 0), ("reservation_seconds", 86_401),
 ], undone=True)  # fmt: skip
 def test_figures_that_cannot_be_are_refused_by_their_name(figure, value):
@@ -56,6 +57,14 @@ def test_figures_that_cannot_be_are_refused_by_their_name(figure, value):
         give(**{figure: value})
     assert list(refused.value.fields) == [figure]
     assert not Allowance.objects.exists()
+
+
+def test_a_zone_that_was_taken_before_keeps_no_other_figure_from_being_changed():
+    make_allowance(quota=5, time_zone="CET")
+    assert "quota" in give(quota=9, time_zone="CET").changed
+    assert give(quota=9, time_zone="Europe/Berlin").changed == ("time_zone",)
+    with pytest.raises(InvalidAllowance):
+        give(quota=9, time_zone="CET")
 
 
 def test_only_a_project_that_exists_gets_one(user):

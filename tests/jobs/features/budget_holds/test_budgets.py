@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from jobs.features.budget_holds import waits
 from jobs.features.budget_holds.waits import tend_budget_waits
 from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -24,7 +26,7 @@ from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAler
 from ratelimits.money import budgets, prices
 from ratelimits.money.reports import total
 from ratelimits.money.save_budget import change_budget, create_budget, delete_budget
-from tests.factories import make_project
+from tests.factories import make_jobs, make_project
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices
 
@@ -148,6 +150,79 @@ def test_a_job_whose_handler_states_no_most_waits_under_a_budget_until_it_does(m
     drain()
     assert states() == {JobState.COMPLETED: 2}
     assert BudgetPeriod.objects.get().spent == 2 * (10 * 2 + 10 * 8)
+
+
+def priced(unit: str, *, via: str = "live", amount: int = 2_000_000) -> None:
+    Price.objects.create(
+        provider="translator", model="small-1", unit=unit, via=via, amount=amount, valid_from="2026-01-01T00:00Z"
+    )
+    prices.forget()
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
+    """Two jobs that can use so much at most are held, because their model has no price."""
+    unstated(monkeypatch, most=lambda _: Usage(**most))
+    make_project(PROJECT)
+    a_budget(1_000)
+    translate(2)
+    drain()
+    assert states() == {"queued held": 2}
+
+
+def whys() -> set[str]:
+    return set(BudgetWait.objects.values_list("why", flat=True))
+
+
+@pytest.mark.parametrize(
+    ("most", "unit"),
+    [({"input_tokens": 10, "output_tokens": 0}, "input_tokens"), ({"input_tokens": 0, "output_tokens": 0}, "requests")],
+)
+def test_a_job_that_brings_no_output_needs_no_price_of_output(monkeypatch, most, unit):
+    hold(monkeypatch, **most)
+    assert whys() == {"missing_price"}
+    priced(unit)
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+
+
+def test_a_job_waits_for_the_price_that_it_lacks_and_no_longer(monkeypatch):
+    hold(monkeypatch, input_tokens=10, output_tokens=10)
+    priced("input_tokens")
+    assert tend_budget_waits() == 2, "what it can bring is not known before it is asked again"
+    drain()
+    assert whys() == {"no_output_price"}
+    waiting = explain_waiting(Job.objects.all()[0])
+    assert waiting is not None
+    assert waiting.text == "budget pilot cannot count it: translator small-1 has no price of output tokens"
+    priced("requests")
+    priced("output_tokens", via="batch")
+    assert tend_budget_waits() == 0, "it can go live alone"
+    priced("output_tokens")
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+
+
+def test_jobs_that_nobody_can_ever_count_keep_no_other_waiting(monkeypatch):
+    monkeypatch.setattr(waits, "RELEASED_AT_ONCE", 2)
+    hold(monkeypatch, input_tokens=10, output_tokens=10)
+    budget = Budget.objects.get().pk
+    for why, model in [("uncounted", "small-1"), ("no_output_price", "odd"), ("unstated", "small-1")]:
+        make_waits(budget, why=why, model=model)
+    set_prices("translator")
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2, "queued held": 9}
+
+
+def make_waits(budget: int, **named: str) -> None:
+    """Three jobs that have waited for longer than any other."""
+    monday = datetime(2026, 1, 5, tzinfo=UTC)
+    for job in make_jobs(3, project=PROJECT, kind="test.unknown", held=True):
+        BudgetWait.objects.create(
+            job_id=job.pk, project_id=PROJECT, budget_id=budget, provider="translator", since=monday, **named
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"most": lambda _: Usage(output_tokens=10)}])

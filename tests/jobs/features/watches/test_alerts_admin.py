@@ -12,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from jobs.models import Job
 from queueops.audit.models import AuditEntry
@@ -20,6 +21,7 @@ from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.alerts.alerts import open_alert, tell_exceeded
 from ratelimits.limits import catalogue
 from ratelimits.models import AlertRoute, Budget, BudgetPeriod, Limit, QuotaAlert
+from ratelimits.subjects import counter_id
 from tests.factories import make_project, make_route
 from tests.support.alerts import note_saturated
 from tests.support.cases import every_case
@@ -69,6 +71,31 @@ def test_the_list_is_narrowed_by_state_severity_kind_and_service():
         text = page(client, ALERTS + query)
         found = {message for message in ("of no limit", "seen", "over", "of a limit") if f">{message}<" in text}
         assert found == shown, query
+
+
+def test_the_list_of_a_project_has_the_alerts_about_it_and_no_others():
+    limit = Limit.objects.create(name="sheets-writes", service="google-sheets", capacity=10)
+
+    def of_counter(key: str, message: str) -> None:
+        make_alert(message=message, kind="exceeded", limit=limit, subject=counter_id(limit.pk, key))
+
+    of_counter("project:a.b", "its cap")
+    of_counter("project:a.b/user:u/model:m", "its user's cap")
+    of_counter("*", "everyone's cap")
+    of_counter("project:a.bc", "a longer name")
+    of_counter("project:axb", "a name that a dot would stand for")
+    of_counter("user:1:project:a.b/x", "a user of its name")
+    make_alert(message="its ready work", kind="oldest_ready", subject="a.b")
+    make_alert(message="its letters", figures={"projects": ["a.b", "other"]})
+    month = "2026-01/a.b/u"
+    make_alert(message="its user's quota", kind="allowance", subject=month, figures={"project": "a.b"})
+    make_alert(message="another's letters", subject="x", figures={"projects": ["a.bc"]})
+    found = list(QuotaAlert.objects.filter(QuotaAlert.about("a.b")))
+    assert found == [one for one in QuotaAlert.objects.all() if "a.b" in one.projects]
+    assert len(found) == 5
+    text = page(signed_in("viewer"), f"{ALERTS}?project=a.b")
+    shown = [one.message for one in QuotaAlert.objects.all() if f">{escape(one.message)}<" in text]
+    assert shown == [one.message for one in found]
 
 
 def test_the_list_goes_by_pages_and_counts_nothing():

@@ -1,0 +1,34 @@
+"""Time zones whose clock Python and the database read alike."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, available_timezones
+
+from django.db import DataError, connection, transaction
+
+# PostgreSQL takes `CET` for an abbreviation without summer time, and Python for a zone that has it.
+SEASONS = (datetime(2020, 1, 1, 12, tzinfo=UTC), datetime(2020, 7, 1, 12, tzinfo=UTC))
+
+
+def is_zone(name: str) -> bool:
+    """
+    Whether the database, where periods begin, and Python, which computes their ends, know a zone and agree about it.
+
+    A stored zone that the database does not know would stop each statement that reads it.
+    """
+    return name in available_timezones() and _in_database(name) == _in_python(name)
+
+
+def _in_database(name: str) -> list[datetime]:
+    """The zone's clock in both seasons; empty: the database does not know the zone."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT at AT TIME ZONE %s FROM unnest(%s::timestamptz[]) AS at", [name, list(SEASONS)])
+            return [clock for (clock,) in cursor.fetchall()]
+    except DataError:
+        return []
+
+
+def _in_python(name: str) -> list[datetime]:
+    return [moment.astimezone(ZoneInfo(name)).replace(tzinfo=None) for moment in SEASONS]
