@@ -31,6 +31,7 @@ from jobs.features.results.reference import new_name, stored_in
 from jobs.features.results.store import put_content, result_store
 from jobs.features.watches.paused import watch_paused
 from jobs.features.webhooks.tell import WebhooksDuty
+from jobs.features.windows import windows
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -473,6 +474,25 @@ def test_a_pause_by_hand_stays_when_a_move_is_undone_and_goes_along_when_it_is_n
     with at(cell):
         assert PauseSwitch.objects.get(scope="project").reason == "by hand"
         assert claimable() == 0
+
+
+def test_an_open_maintenance_window_goes_on_holding_the_project_there_until_it_ends(cell, acme):
+    now = timezone.now()
+    figures = {"begins_at": now - timedelta(hours=1), "ends_at": now + timedelta(hours=1), "reason": "their upgrade"}
+    for project in ("acme", "globex"):
+        windows.save_window(None, {"scope": "project", "key": project, **figures}, actor="user:1")
+    windows.tend_windows()
+    assert claimable() == 0
+    [before] = PauseSwitch.objects.filter(key="acme").values("scope", "window_id", "reason", "paused_by", "until")
+    run(cell, "--yes")
+    with at(cell):
+        [there] = PauseSwitch.objects.exclude(scope="batch").values(*before)
+        assert there == before
+        windows.tend_windows()
+        assert claimable() == 0
+        windows.tend_windows(at=figures["ends_at"])
+        assert not PauseSwitch.objects.exclude(scope="batch").exists()
+        assert claimable() == 1, "its batch is paused by hand"
 
 
 def test_what_is_written_while_it_is_copied_is_not_lost(cell, acme, monkeypatch):
