@@ -84,6 +84,7 @@ from ratelimits.limits import catalogue
 from ratelimits.limits.overrides import set_override
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.money.save_budget import create_budget
+from ratelimits.tuning.concurrency_caps import set_at_once
 from ratelimits.usage import ingest as ingest_service
 from ratelimits.usage.api import usage as usage_views
 from ratelimits.usage.ingest import Reported, ingest
@@ -909,6 +910,29 @@ def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell
     assert Project.objects.get(pk="acme").move == ""
     assert not PauseSwitch.objects.filter(scope="project").exists()
     assert job.status == "queued"
+
+
+def test_a_projects_own_cap_goes_along_and_need_not_be_there_before(cell, acme):
+    cap = Limit.objects.get(pk=set_at_once("acme", 3, service="http", actor="user:1").limit_id)
+    Counter.objects.create(id=f"{cap.pk:08d}:project:acme", limit=cap, key="project:acme")
+    make_project("globex")
+    set_at_once("globex", 5, service="http", actor="user:1")  # it counts none of the project's calls
+    with at(cell):
+        theirs = Limit.objects.create(name=cap.name, service="other", capacity=1)
+    assert f"has limits named like the project's own: {cap.name}." in refused(cell, "--yes")
+    assert Project.objects.get(pk="acme").move == ""
+    with at(cell):
+        theirs.delete()
+        Limit.objects.filter(name="http").update(project="initech")
+    assert "count otherwise there: http" in refused(cell, "--yes"), "there it is another project's"
+    with at(cell):
+        Limit.objects.filter(name="http").update(project="")
+    run(cell, "--yes")
+    with at(cell):
+        there = Limit.objects.get(project="acme")
+        assert (there.name, there.service, there.capacity) == (cap.name, "http", 3)
+        assert Counter.objects.filter(pk=f"{there.pk:08d}:project:acme", limit=there).exists()
+        assert not Limit.objects.filter(project="globex").exists()
 
 
 def test_the_keys_of_encrypted_payloads_must_be_there_before_anything_changes(cell, acme, settings):
