@@ -34,7 +34,7 @@ KEYED = f"""
 SELECT limit_id FROM ratelimits_limitoverride WHERE {OF_KEY}
  UNION ALL SELECT limit_id FROM ratelimits_counter WHERE {OF_KEY}
 """
-# The project's own limits are left out, as they go along. Those of other projects count none of its calls.
+# The project's own limits are left out, as they go along. Limits of other projects count none of its calls.
 LIMITS = f"""
 {EVERY_LIMIT}
  WHERE project <> %(project)s AND id IN ({KEYED})
