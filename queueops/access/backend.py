@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +17,7 @@ from queueops.core.web.client_address import client_address
 from queueops.screens.attribute import TypedAttribute
 
 from .models import Passkey
-from .services.guard import Purpose, SignInLocked, guarded
+from .services.guard import Found, Purpose, SignInLocked, guarded
 from .services.known_browsers import known_to
 
 ONLY = "superusers"
@@ -31,8 +32,27 @@ def may_use_password(user: Any) -> bool:
     return bool(user.has_usable_password() and (user.is_superuser or settings.QUEUEOPS.password_sign_in != ONLY))
 
 
+def check_password_of(username: str, check: Callable[[], Found | None], request: HttpRequest | None) -> Found | None:
+    """
+    Check a password behind the guard, with the request's address and known browser.
+
+    Raises:
+        SignInLocked: The request keeps it as well, for the page that answers.
+    """
+    address = client_address(request) if request else ""
+    try:
+        return guarded(Purpose.PASSWORD, check, account=username, address=address, browser=known_to(request, username))
+    except SignInLocked as locked:
+        if request:
+            sign_in_locked.set(request, locked)
+        raise
+
+
 class GuardedBackend(ModelBackend):
-    """Every call of `authenticate()` comes here, so no form can bypass the guard."""
+    """
+    Every call of `authenticate()` comes here. A form that compares a password itself must call `check_password_of`:
+    otherwise it bypasses the guard.
+    """
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
@@ -44,14 +64,9 @@ class GuardedBackend(ModelBackend):
             user = super(GuardedBackend, self).authenticate(request, username=username, password=password, **kwargs)
             return user if user is not None and may_use_password(user) else None
 
-        address = client_address(request) if request else ""
         try:
-            return guarded(
-                Purpose.PASSWORD, check, account=username, address=address, browser=known_to(request, username)
-            )
+            return check_password_of(username, check, request)
         except SignInLocked as locked:
-            if request:
-                sign_in_locked.set(request, locked)
             raise PermissionDenied from locked  # no other backend is asked
 
     def get_user(self, user_id: Any) -> User | None:

@@ -1,4 +1,4 @@
-"""Forms for signing in and for changing the second factor."""
+"""Forms for signing in, and for changing the password and the second factor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 from django import forms
 from django.http import HttpRequest
-from unfold.forms import AuthenticationForm
+from django.views.decorators.debug import sensitive_variables
+from unfold.forms import AdminOwnPasswordChangeForm, AuthenticationForm
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
-from .backend import sign_in_locked
+from .backend import check_password_of, sign_in_locked
 from .services.guard import SignInLocked
 
 
@@ -27,6 +28,31 @@ class SignInForm(AuthenticationForm):
             return forms.ValidationError(self.locked.message, code=self.locked.code)
         error: forms.ValidationError = super().get_invalid_login_error()
         return error
+
+
+class ChangePasswordForm(AdminOwnPasswordChangeForm):
+    """Unfold's form, whose old password is checked behind the guard: an open session gives no guesses without end."""
+
+    def __init__(self, user: Any, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(user, *args, **kwargs)
+        self.request = request
+
+    @property
+    def locked(self) -> SignInLocked | None:
+        return sign_in_locked.find(self.request)
+
+    @sensitive_variables("given")
+    def clean_old_password(self) -> str:
+        given: str = self.cleaned_data["old_password"]
+        try:
+            is_right = check_password_of(
+                self.user.get_username(), lambda: self.user.check_password(given), self.request
+            )
+        except SignInLocked as locked:
+            raise forms.ValidationError(locked.message, code=locked.code) from None
+        if not is_right:
+            raise forms.ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
+        return given
 
 
 class CodeForm(forms.Form):

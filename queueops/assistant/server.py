@@ -15,6 +15,7 @@ from rest_framework.settings import api_settings
 
 from queueops.core.version import VERSION
 from queueops.tenancy.callers.authentication import Caller
+from queueops.tenancy.secrets.encryption import shown_to
 
 from .catalogue import TOOLS, find_tool
 from .errors import ApiRefused
@@ -55,8 +56,9 @@ def call(caller: Known, name: str, arguments: dict[str, Any]) -> CallToolResult:
     try:
         wanted = find_tool(name)
         who, arguments = in_project(caller(), wanted, arguments)
-        told: ToolAnswer = wanted(who, arguments)
-        texts = as_texts(told)
+        with shown_to(who.operator):  # a token comes without a cookie, and the middleware conceals nothing then
+            told: ToolAnswer = wanted(who, arguments)
+            texts = as_texts(told)
     except ApiRefused as refused:
         return _error(refused.body)
     except Exception as error:  # noqa: BLE001 - as in the API's views, whose handler logs unexpected errors

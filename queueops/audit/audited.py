@@ -9,7 +9,7 @@ from django.forms.models import model_to_dict
 from django.http import HttpRequest
 
 from queueops.audit import trail
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import RefusableAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.verbs import actor_of
 
@@ -17,8 +17,11 @@ from queueops.screens.verbs import actor_of
 audited_before = TypedAttribute[Mapping[str, Any] | None]("audited_before")
 
 
-class AuditedMixin(QueueAdmin):
-    """Saves a row and its audit entry in one transaction, which the admin begins."""
+class AuditedMixin(RefusableAdmin):
+    """
+    Saves a row and its audit entry in one transaction, which the admin begins. The trail may refuse the change: nobody
+    changes a project that lives elsewhere.
+    """
 
     opts: Any
 
@@ -31,8 +34,12 @@ class AuditedMixin(QueueAdmin):
             target=f"{self.opts.verbose_name} {obj.pk}",
             before=self.audited(before) if before else None,
             after=self.audited(obj),
-            project_id=getattr(obj, "project_id", "") or "",
+            project_id=self.project_of(obj),
         )
+
+    def project_of(self, obj: Any) -> str:
+        """Return the project that a change of the row belongs to; empty: none, or several."""
+        return getattr(obj, "project_id", "") or ""
 
     def audited(self, obj: Any) -> Mapping[str, Any]:
         """Return what the audit trail keeps of a row; it holds no secret."""

@@ -53,6 +53,18 @@ class QueueAdmin(VerbsMixin):
         return str(row.project_id or NOTHING)
 
 
+class RefusableAdmin(QueueAdmin):
+    """A form whose saving may be refused after the form was accepted: without this, the refusal would answer 500."""
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            response: HttpResponse = super().changeform_view(request, *args, **kwargs)
+        except QueueOpsError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(request.get_full_path())
+        return response
+
+
 class QueueInline(TabularInline):
     extra = 0
 
@@ -82,13 +94,5 @@ class PageAdmin(QueueAdmin):
         return response
 
 
-class ServiceFormAdmin(PageAdmin):
+class ServiceFormAdmin(RefusableAdmin, PageAdmin):
     """A form that a service saves. The service may refuse what the form accepted, if somebody else was faster."""
-
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            response: HttpResponse = super().changeform_view(request, *args, **kwargs)
-        except QueueOpsError as error:
-            messages.error(request, error.message)
-            return HttpResponseRedirect(request.get_full_path())
-        return response

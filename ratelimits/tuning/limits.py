@@ -29,6 +29,7 @@ def create_limit(figures: Mapping[str, Any], *, actor: str, reason: str = "") ->
 
     Raises:
         InvalidLimit: The error's `fields` say what is wrong with each field; nothing was created.
+        ProjectMoving, ProjectMoved: Of the limit's own project. Nothing was created.
     """
     limit, found = propose_limit(None, figures)
     require_sound(found)
@@ -36,7 +37,12 @@ def create_limit(figures: Mapping[str, Any], *, actor: str, reason: str = "") ->
     limit.save()
     kept = figures_of(limit)
     trail.record(
-        actor=actor, action="create_limit", target=f"limit {limit.name}", after=kept, reason=clean_reason(reason)
+        actor=actor,
+        action="create_limit",
+        target=f"limit {limit.name}",
+        after=kept,
+        reason=clean_reason(reason),
+        project_id=limit.project,
     )
     announce_change()
     return SavedLimit(limit.pk, tuple(sorted(kept)), tuple(found.warnings))
@@ -54,7 +60,7 @@ def update_limit(
         seen_at: The `updated_at` of the limit that the caller saw; None: change it as it is stored now.
 
     Raises:
-        UnknownLimit, LimitChanged, InvalidLimit: Nothing was changed.
+        UnknownLimit, LimitChanged, InvalidLimit, ProjectMoving, ProjectMoved: Nothing was changed.
     """
     limit = find_limit(limit_id, lock=True)
     if seen_at is not None and seen_at != limit.updated_at:
@@ -74,6 +80,7 @@ def update_limit(
             before={name: before[name] for name in changed},
             after={name: after[name] for name in changed},
             reason=clean_reason(reason),
+            project_id={before["project"], after["project"]} - {""},
         )
         announce_change()
     return SavedLimit(limit.pk, tuple(changed), tuple(found.warnings))
@@ -87,7 +94,7 @@ def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
     Locks the limit, then its counters in the order of their ids.
 
     Raises:
-        UnknownLimit, ReasonRequired: Nothing was deleted.
+        UnknownLimit, ReasonRequired, ProjectMoving, ProjectMoved: Nothing was deleted.
     """
     reason = required_reason(reason)
     limit = find_limit(limit_id, lock=True)
@@ -96,5 +103,12 @@ def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
     # are stored, and could deadlock.
     list(Counter.objects.filter(limit=limit).order_by(Collate("pk", "C")).select_for_update().values_list("pk"))
     limit.delete()
-    trail.record(actor=actor, action="delete_limit", target=f"limit {before['name']}", before=before, reason=reason)
+    trail.record(
+        actor=actor,
+        action="delete_limit",
+        target=f"limit {before['name']}",
+        before=before,
+        reason=reason,
+        project_id=before["project"],
+    )
     announce_change()

@@ -51,5 +51,6 @@ def propose_whole(rule: Rule, *, actor: str) -> bool:
         before={"reserves": limit.reserves},
         after={"reserves": Limit.Reserves.MAX.value},
         reason=f"{limit.service} refused {REFUSALS_THAT_TELL} times while there was room by what calls use",
+        project_id=limit.project,
     )
     return True

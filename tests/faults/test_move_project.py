@@ -31,6 +31,7 @@ from jobs.features.results.reference import new_name, stored_in
 from jobs.features.results.store import put_content, result_store
 from jobs.features.watches.paused import watch_paused
 from jobs.features.webhooks.tell import WebhooksDuty
+from jobs.features.windows import windows
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -92,6 +93,7 @@ from ratelimits.models import (
     UsageTracking,
 )
 from ratelimits.money.save_budget import create_budget
+from ratelimits.tuning.concurrency_caps import set_at_once
 from ratelimits.usage import ingest as ingest_service
 from ratelimits.usage.api import usage as usage_views
 from ratelimits.usage.ingest import Reported, ingest
@@ -482,6 +484,25 @@ def test_a_pause_by_hand_stays_when_a_move_is_undone_and_goes_along_when_it_is_n
     with at(cell):
         assert PauseSwitch.objects.get(scope="project").reason == "by hand"
         assert claimable() == 0
+
+
+def test_an_open_maintenance_window_goes_on_holding_the_project_there_until_it_ends(cell, acme):
+    now = timezone.now()
+    figures = {"begins_at": now - timedelta(hours=1), "ends_at": now + timedelta(hours=1), "reason": "their upgrade"}
+    for project in ("acme", "globex"):
+        windows.save_window(None, {"scope": "project", "key": project, **figures}, actor="user:1")
+    windows.tend_windows()
+    assert claimable() == 0
+    [before] = PauseSwitch.objects.filter(key="acme").values("scope", "window_id", "reason", "paused_by", "until")
+    run(cell, "--yes")
+    with at(cell):
+        [there] = PauseSwitch.objects.exclude(scope="batch").values(*before)
+        assert there == before
+        windows.tend_windows()
+        assert claimable() == 0
+        windows.tend_windows(at=figures["ends_at"])
+        assert not PauseSwitch.objects.exclude(scope="batch").exists()
+        assert claimable() == 1, "its batch is paused by hand"
 
 
 def test_what_is_written_while_it_is_copied_is_not_lost(cell, acme, monkeypatch):
@@ -901,6 +922,29 @@ def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell
     assert Project.objects.get(pk="acme").move == ""
     assert not PauseSwitch.objects.filter(scope="project").exists()
     assert job.status == "queued"
+
+
+def test_a_projects_own_cap_goes_along_and_need_not_be_there_before(cell, acme):
+    cap = Limit.objects.get(pk=set_at_once("acme", 3, service="http", actor="user:1").limit_id)
+    Counter.objects.create(id=f"{cap.pk:08d}:project:acme", limit=cap, key="project:acme")
+    make_project("globex")
+    set_at_once("globex", 5, service="http", actor="user:1")  # it counts none of the project's calls
+    with at(cell):
+        theirs = Limit.objects.create(name=cap.name, service="other", capacity=1)
+    assert f"has limits named like the project's own: {cap.name}." in refused(cell, "--yes")
+    assert Project.objects.get(pk="acme").move == ""
+    with at(cell):
+        theirs.delete()
+        Limit.objects.filter(name="http").update(project="initech")
+    assert "count otherwise there: http" in refused(cell, "--yes"), "there it is another project's"
+    with at(cell):
+        Limit.objects.filter(name="http").update(project="")
+    run(cell, "--yes")
+    with at(cell):
+        there = Limit.objects.get(project="acme")
+        assert (there.name, there.service, there.capacity) == (cap.name, "http", 3)
+        assert Counter.objects.filter(pk=f"{there.pk:08d}:project:acme", limit=there).exists()
+        assert not Limit.objects.filter(project="globex").exists()
 
 
 def test_the_keys_of_encrypted_payloads_must_be_there_before_anything_changes(cell, acme, settings):

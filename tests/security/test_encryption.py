@@ -44,6 +44,7 @@ from jobs.services.upkeep.retention import keep_timelines
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
 from jobs.transitions import Move, move_jobs
+from queueops.access.services.personal_tokens import issue_token
 from queueops.audit.models import AuditEntry
 from queueops.core import sealing
 from queueops.core.embedded.host import client_programs
@@ -55,8 +56,9 @@ from queueops.tenancy.models import Project
 from queueops.tenancy.secrets import encryption
 from ratelimits.models import QuotaAlert
 from tests.api.conftest import Api, error_of, key_for
-from tests.factories import make_job, make_project, make_schedule
+from tests.factories import make_batch, make_job, make_project, make_schedule
 from tests.security.people import person
+from tests.support.assistants import Assistant
 from tests.support.processes import wait_for
 from tests.support.sample_app import tasks
 
@@ -313,6 +315,28 @@ def test_people_see_it_with_the_permission_alone(keys):
             assert exported.status_code == 200
             assert (WORD in exported.getvalue().decode()) is may
     assert "tenancy.decrypt_project" in ROLES["operator"] - ROLES["viewer"]
+
+
+def test_a_person_with_a_token_reads_it_with_the_permission_alone(keys):
+    make_encrypted()
+    batch = make_batch(project="acme", name="nightly")
+    job = submit(fails=True)
+    Job.objects.filter(pk=job.pk).update(batch=batch)
+    drain()
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("look_at_job", {"job": str(job.pk)}),
+        ("look_at_batch", {"batch": "nightly"}),
+        ("causes_of_dead_letters", {}),
+    ]
+    for role in ("viewer", "operator"):
+        owner = person(role, role=role)
+        _, secret = issue_token(owner, name="on call", expires_at=timezone.now() + timedelta(days=1), actor="user:1")
+        for tool, arguments in asked:
+            answer = Assistant(secret).call(tool, project="acme", **arguments)
+            assert answer.error == {}, (role, tool)
+            assert (WORD in json.dumps(answer.data)) is (role == "operator"), (role, tool)
+    for tool, arguments in asked:
+        assert WORD in json.dumps(Assistant(key_for("acme")).call(tool, **arguments).data), tool
 
 
 def test_a_job_whose_key_is_missing_waits_and_is_carried_out_when_it_is_back(keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth import authenticate
@@ -97,6 +98,32 @@ def test_every_way_to_check_a_password_is_guarded(configure):
         assert authenticate(None, username="ann", password="wrong") is None
     assert authenticate(None, username="ann", password=PASSWORD) is None
     assert authenticate(RequestFactory().get("/"), username="ann", password=PASSWORD) is not None
+
+
+def test_an_open_session_cannot_guess_the_password_on_the_page_that_changes_it(configure):
+    configure(lockout_failures=2)
+    client = Client()
+    client.force_login(person("ann"))
+    new = "another one of length"
+
+    def change(old: str, address: str = "10.0.0.1") -> Any:
+        form = {"old_password": old, "new_password1": new, "new_password2": new}
+        return client.post("/admin/password_change/", form, REMOTE_ADDR=address)
+
+    assert client.get("/admin/password_change/").status_code == 200
+    wrong = [change("wrong") for _ in range(2)]
+    assert [answer.status_code for answer in wrong] == [200, 200]
+    assert all("Your old password was entered incorrectly" in answer.content.decode() for answer in wrong)
+    assert list(AuditEntry.objects.order_by("id").values_list("action", "target")) == [
+        ("fail_sign_in", "sign-in ann"),
+        ("lock_sign_in", "sign-in ann"),
+    ]
+    locked = change(PASSWORD)
+    assert (locked.status_code, "Too many failed attempts" in locked.content.decode()) == (429, True)
+    assert int(locked.headers["Retry-After"]) > 0
+    assert try_password("ann").status_code == 429, "both pages count together"
+    assert change(PASSWORD, "10.0.0.2").status_code == 302
+    assert try_password("ann", new, address="10.0.0.2").status_code == 302
 
 
 def test_producer_keys_are_guarded_by_address(configure):

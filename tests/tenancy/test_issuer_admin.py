@@ -12,7 +12,7 @@ from django.test import Client
 
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.callers.tokens import verify_token
-from queueops.tenancy.models import Issuer, ProducerKey, Project
+from queueops.tenancy.models import Issuer, ProducerKey, Project, ProjectMove
 from queueops.tenancy.secrets import credentials
 from tests.factories import make_project
 from tests.support.issuers import ISSUER, SECRET, USER, Signer, make_issuer, publishing, shared_token
@@ -224,7 +224,19 @@ def test_a_project_is_opened_to_everybody_and_that_is_audited(admin):
     assert Project.objects.get().anonymous_read
     entry = AuditEntry.objects.get()
     assert [(told or {})["anonymous_read"] for told in (entry.before, entry.after)] == [False, True]
+    assert entry.project_id == "acme", "otherwise the trail of the project lacks it"
     assert "everybody" in admin.get("/admin/tenancy/project/").content.decode()
+
+
+def test_a_project_that_has_moved_is_not_changed_here_and_its_form_says_why(admin):
+    Project.objects.update(move=ProjectMove.MOVED, moved_to="https://b.example.org")
+    page = "/admin/tenancy/project/acme/change/"
+    form = {"name": "acme", "weight": "1", "max_waiting_jobs": "10", "anonymous_read": "on", "_save": "Save", **GUARD}
+    answer = admin.post(page, form, follow=True)
+    assert answer.redirect_chain == [(page, 302)]
+    assert "acme has moved to https://b.example.org." in answer.content.decode()
+    assert not Project.objects.get().anonymous_read
+    assert not AuditEntry.objects.exists()
 
 
 def test_the_rate_of_a_key_is_set_when_it_is_issued_and_changed_later(admin):

@@ -1,7 +1,9 @@
 """Maintenance windows: planned times in which work waits."""
 
 from jobs.feature import Feature, Tab
-from queueops.core.moved_rows import PROJECT, Sort
+from queueops.core.moved_rows import NUMBERED, PROJECT, Sort
+
+OF_PROJECT = f"scope = 'project' AND key = {PROJECT}"
 
 WINDOWS = Feature(
     package="jobs.features.windows",
@@ -23,5 +25,15 @@ WINDOWS = Feature(
                    AND NOT EXISTS (SELECT FROM tenancy_project
                                     WHERE planned.scope = 'project' AND id = planned.key AND move <> ''))""",
     ),
-    moves=(Sort("maintenance windows", "jobs_maintenancewindow", f"scope = 'project' AND key = {PROJECT}"),),
+    moves=(
+        Sort("maintenance windows", "jobs_maintenancewindow", OF_PROJECT),
+        # Without its switch, an open window would hold nothing there until its next change: its end.
+        Sort(
+            "pauses of maintenance windows",
+            "jobs_pauseswitch",
+            f"window_id IN (SELECT id FROM jobs_maintenancewindow WHERE {OF_PROJECT})",  # noqa: S608 - put together from our own words
+            NUMBERED,
+            is_watched=True,
+        ),
+    ),
 )

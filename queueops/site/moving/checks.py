@@ -25,18 +25,23 @@ POLICIES = (
     "SELECT DISTINCT retry_policy_id FROM jobs_job WHERE project_id = %(project)s AND retry_policy_id IS NOT NULL"
 )
 # The columns of a limit that say what its counters and overrides mean: they must be equal in both installations.
-MEANING = "concat_ws(' ', service, call_type, scope, model, per_model, unit, algorithm, window_seconds, reset_zone)"
+MEANING = """
+concat_ws(' ', service, call_type, scope, model, per_model, unit, algorithm, window_seconds, reset_zone, project, kind)
+"""
 EVERY_LIMIT = f"SELECT name, {MEANING} FROM ratelimits_limit"
 OF_KEY = "key = 'project:' || %(project)s OR starts_with(key, 'project:' || %(project)s || '/')"
 KEYED = f"""
 SELECT limit_id FROM ratelimits_limitoverride WHERE {OF_KEY}
  UNION ALL SELECT limit_id FROM ratelimits_counter WHERE {OF_KEY}
 """
+# The project's own limits are left out, as they go along. Limits of other projects count none of its calls.
 LIMITS = f"""
 {EVERY_LIMIT}
- WHERE id IN ({KEYED})
-    OR enabled AND service IN (SELECT service FROM jobs_job WHERE project_id = %(project)s AND finished_at IS NULL)
+ WHERE project <> %(project)s AND id IN ({KEYED})
+    OR project = '' AND enabled
+       AND service IN (SELECT service FROM jobs_job WHERE project_id = %(project)s AND finished_at IS NULL)
 """
+OWN_LIMITS = "SELECT name FROM ratelimits_limit WHERE project = %(project)s"
 POOLS_USED = """
 SELECT pool.name, pool.service FROM tenancy_credentialpool_projects AS allowed
   JOIN tenancy_credentialpool AS pool ON pool.id = allowed.credentialpool_id
@@ -170,6 +175,8 @@ def _faults_of_limits(given: dict[str, str], here: Cursor, there: Cursor) -> Ite
         yield f"The other installation lacks limits of the project's services: {_few(missing)}."
     if differing := {name for name, meaning in ours.items() if theirs.get(name) != meaning}:
         yield f"Limits of one name count otherwise there: {_few(differing)}."
+    if taken := {name for (name,) in here.execute(OWN_LIMITS, given).fetchall()} & theirs.keys():
+        yield f"The other installation has limits named like the project's own: {_few(taken)}. Rename or delete them."
     if there.execute(KEYED, given).fetchall():
         yield f"Limits there count or name project:{given['project']} already: another project's credential does."
 

@@ -50,6 +50,9 @@ class ProjectAdmin(AuditedMixin, QueueAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
         return False  # jobs name their project, and looking for them would read the whole table
 
+    def project_of(self, obj: Project) -> str:
+        return obj.pk
+
     @display(description="read by", label={"everybody": "warning"})  # type: ignore[untyped-decorator]
     def read_by(self, project: Project) -> str:
         return "everybody" if project.anonymous_read else "those it knows"

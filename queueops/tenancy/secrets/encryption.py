@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from django.conf import settings
@@ -58,8 +59,8 @@ class Concealing:
     """
     Middleware, after SessionLimits: people with a session see encrypted content only with the permission for it.
 
-    Callers with a key see the content: they sent it. The permission is looked up only when encrypted content is read,
-    so that other requests cost no query.
+    Callers with a key see the content: they sent it. People with a token have no cookie: `shown_to` conceals it then.
+    The permission is looked up only when encrypted content is read, so that other requests cost no query.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -75,6 +76,11 @@ class Concealing:
 def may_read_encrypted(user: AbstractBaseUser | AnonymousUser) -> bool:
     """Whether a user may read encrypted content. Without a signed-in user the caller has a key: other rules decide."""
     return not user.is_authenticated or bool(getattr(user, "has_perm", lambda _: False)(DECRYPT))
+
+
+def shown_to(person: AbstractBaseUser | None) -> AbstractContextManager[None]:
+    """In the block, a person sees encrypted content only with the permission; None, a caller with a key, sees it."""
+    return sealing.opened_if(lambda: person is None or may_read_encrypted(person))
 
 
 class SealedJSONField(models.JSONField):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -15,9 +15,12 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from queueops.audit.models import AuditEntry
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres import base
 from queueops.core.values.reasons import ReasonRequired
+from queueops.tenancy.models import Project, ProjectMove
+from queueops.tenancy.moves import ProjectMoved
 from ratelimits.errors import InvalidCoolDown, InvalidLimit, LimitChanged, NothingProposed, UnknownCounter, UnknownLimit
 from ratelimits.limiter.decide import Call, decide
 from ratelimits.limiter.view.gauges import gauges, top_users
@@ -26,6 +29,7 @@ from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAle
 from ratelimits.subjects import Subject
 from ratelimits.tuning import limits, stated_caps, steer_counter
 from ratelimits.tuning.upkeep import forget_old
+from tests.factories import make_project
 from tests.support.audit import entries_written
 from tests.support.cases import every_case
 from tests.support.processes import database_url, wait_for
@@ -152,6 +156,34 @@ def test_a_deleted_limit_lets_everything_go_and_leaves_no_counters(entries):
     assert entries[-1]["before"]["overrides"] == [{"key": "project:globex", "capacity": 3.0, "refill_per_second": None}]
     with pytest.raises(UnknownLimit):
         limits.delete_limit(limit.pk, actor=ACTOR, reason="again")
+
+
+def test_changes_of_a_projects_own_limit_are_in_its_trail_and_refused_once_it_has_moved():
+    make_project("acme"), make_project("beta")
+    own = make_limit(project="acme")
+    limits.update_limit(own.pk, {"capacity": 20}, actor=ACTOR)
+    limits.update_limit(own.pk, {"project": "beta"}, actor=ACTOR)
+    limits.update_limit(own.pk, {"capacity": 30}, actor=ACTOR)
+    Project.objects.filter(pk="beta").update(move=ProjectMove.MOVED)
+    changes: list[Callable[[], Any]] = [
+        lambda: limits.update_limit(own.pk, {"capacity": 40}, actor=ACTOR),
+        lambda: limits.update_limit(own.pk, {"project": "acme"}, actor=ACTOR),
+        lambda: limits.delete_limit(own.pk, actor=ACTOR, reason="gone"),
+        lambda: make_limit(name="another", project="beta"),
+    ]
+    for change in changes:
+        with pytest.raises(ProjectMoved):
+            change()
+    assert list(Limit.objects.values_list("project", "capacity")) == [("beta", 30.0)]
+    Project.objects.filter(pk="beta").update(move=ProjectMove.NONE)
+    limits.delete_limit(own.pk, actor=ACTOR, reason="gone")
+    assert list(AuditEntry.objects.order_by("id").values_list("action", "project_id")) == [
+        ("create_limit", "acme"),
+        ("update_limit", "acme"),
+        ("update_limit", ""),  # an entry about two projects names none
+        ("update_limit", "beta"),
+        ("delete_limit", "beta"),
+    ]
 
 
 def test_an_override_counts_for_its_key_alone_until_it_is_deleted(entries):
