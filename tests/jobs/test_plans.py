@@ -14,11 +14,12 @@ from psycopg.types.json import Json
 
 from jobs.executor import pump
 from jobs.features.batch_guards import guards
-from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, Tag, new_id
+from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, PauseSwitch, RefusedCalls, Tag, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
+from queueops.core.clock import Now
 from queueops.core.sql import load_sql
 from queueops.tenancy.models import Project
 from tests.factories import make_batch, make_webhook
@@ -135,6 +136,16 @@ def test_a_claim_reads_none_of_what_the_guard_of_a_batch_holds_and_the_guard_rea
     assert_bounded(plan, rows=2_000, blocks=2_000)
     for read in explain_reads(lambda: guards._look(BATCH, 50)):
         assert_bounded(read, rows=300, blocks=200)
+
+
+def test_a_search_for_a_job_that_may_try_reads_the_jobs_that_it_was_given(as_executor):
+    RefusedCalls.objects.create(name="a", project_id="p1", service="http", code="c", failures=1, stopped_at=Now())
+    PauseSwitch.objects.create(scope="refused", key="a", paused_by="system")
+    PauseSwitch.objects.create(scope="service", key="http", paused_by="user:1")
+    ids = list(Job.objects.filter(held=True, status="queued").values_list("pk", flat=True)[:2000])
+    plan = explain_file("jobs", "find_free_to_try", ids=ids, stop="a")
+    assert plan["Actual Rows"] == 0
+    assert_bounded(plan, rows=10_000, blocks=40_000)
 
 
 def test_a_look_at_those_that_wait_for_others_reads_what_they_wait_for(as_executor):
