@@ -342,6 +342,8 @@ class _Intake:
     def _tell_refused(self) -> None:
         for job, error in self._settled.refused:
             self.checker.refuse(self._lines[job.id], error)
+            if job.spec.idempotency_key:  # otherwise, a later line would wait for a job that the batch does not have
+                self.named.expect_no_more(job.spec.idempotency_key)
         self._settled.refused.clear()
 
 

@@ -333,6 +333,21 @@ def test_a_bad_line_is_told_by_its_number_and_the_others_are_accepted_where_that
     assert Dependency.objects.count() == 1
 
 
+@pytest.mark.parametrize("between", [0, 2])
+def test_who_waits_for_a_line_whose_key_is_anothers_is_told_by_its_number(between, monkeypatch):
+    monkeypatch.setattr("jobs.services.submit.documents.accept_document.JOBS_OF_AN_INSERT", 2)
+    user = uuid4()
+    make_job(user_id=uuid4(), idempotency_key="theirs")
+    lines = [line(idempotency_key="theirs"), *[line()] * between, line(after=["theirs"]), line()]
+    told = [(1, "idempotency_key_reused"), (2 + between, "unknown_dependency")]
+    with pytest.raises(BatchRejected) as refused:
+        submit_batch(lines, project_id=ACME, actor="key:test", only_user=user)
+    assert refused.value.details["errors"][0]["code"] == "idempotency_key_reused"
+    receipt = submit_batch(lines, project_id=ACME, actor="key:test", only_user=user, partial=True)
+    assert [(error.line, error.code) for error in receipt.errors] == told
+    assert (receipt.accepted, Dependency.objects.count()) == (between + 1, 0)
+
+
 def test_more_jobs_than_one_look_takes_are_all_come_to(monkeypatch):
     monkeypatch.setattr("jobs.features.dependencies.dependants.DEPENDANTS_AT_ONCE", 2)
     monkeypatch.setattr("jobs.features.dependencies.dependants.DEPENDANTS_A_TURN", 4)
