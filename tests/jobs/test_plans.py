@@ -267,6 +267,34 @@ def test_a_chunk_of_retention_reads_the_oldest_finished_jobs(backlog):
     assert_bounded(plan, rows=400, blocks=8_000)
 
 
+# Each ended job has a chain of 20 requeues, and 20,000 dependencies name others.
+REQUEUES = """
+ALTER TABLE jobs_job DISABLE TRIGGER USER;
+UPDATE jobs_job SET origin_id = older.id
+  FROM (SELECT id AS later, lag(id) OVER (PARTITION BY nth / 20 ORDER BY nth) AS id
+          FROM (SELECT id, row_number() OVER (ORDER BY finished_at DESC) AS nth FROM jobs_job
+                 WHERE finished_at IS NOT NULL) AS ended) AS older
+ WHERE jobs_job.id = older.later;
+INSERT INTO jobs_dependency (owner_id, on_id, of_batch, on_batch, on_failure, project_id)
+SELECT id, gen_random_uuid(), false, false, 'cancel', 'p1' FROM jobs_job LIMIT 20000;
+ANALYZE jobs_job, jobs_dependency;
+"""
+
+
+def test_deletion_of_requeues_reads_their_chains_and_not_the_dependencies(backlog):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(REQUEUES)
+        plan = explain_file("jobs", "delete_finished_jobs", before="2099-01-01T00:00Z", most=10)
+        transaction.set_rollback(True)
+    looks = [node for one in nodes(plan) if one.get("Subplan Name", "").startswith("SubPlan") for node in nodes(one)]
+    assert plan["Actual Rows"] == 10
+    assert {one["Index Name"] for one in looks if one.get("Relation Name") == "jobs_dependency"} == {
+        "jobs_dependency_on_idx"
+    }
+    assert max(map(rows_read, looks)) <= 8_000
+    assert blocks_touched(plan) <= 40_000
+
+
 def test_a_submission_reads_no_jobs(backlog):
     given: dict[str, Any] = dict.fromkeys(
         (

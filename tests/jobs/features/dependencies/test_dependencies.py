@@ -278,6 +278,27 @@ def test_a_job_that_waits_keeps_what_it_waits_for_from_retention_and_strands_on_
     assert state(job) == {"cancel": "cancelled", "run": "queued", "hold": "queued held"}[on_failure]
 
 
+@pytest.mark.parametrize("name", ["job_id", "batch_id"])
+def test_retention_keeps_the_requeue_whose_success_counts(name):
+    letter = make_dead_letter(batch=make_batch())
+    requeue_dead_letters([letter.pk], actor="user:1")
+    again = Job.objects.get(origin_id=letter.job_id)
+    last = make_job(origin_id=again.pk)
+    for one, edge in ((again, "fail"), (last, "complete")):
+        move_along("dispatch", [one.pk])
+        move_along("start", [one.pk])
+        move_along(edge, [one.pk])
+    Job.objects.filter(finished_at__isnull=False).update(finished_at=timezone.now() - timedelta(days=400))
+    job = submit(getattr(letter, name), make_job().pk)
+    before = {"before": timezone.now() - timedelta(days=1)}
+    assert run_sql("jobs", "delete_finished_jobs", before | {"most": 100}) == []
+    assert run_sql("jobs", "find_deletable_job", before) == []
+    turn()
+    assert state(job) == "queued held"
+    Dependency.objects.all().delete()
+    assert run_sql("jobs", "delete_finished_jobs", before | {"most": 100}) == [(last.pk,)]
+
+
 def test_what_a_job_waits_for_is_explained():
     first, batch = make_job(), make_batch()
     make_job(batch=batch)
