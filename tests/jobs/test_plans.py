@@ -14,11 +14,12 @@ from psycopg.types.json import Json
 
 from jobs.executor import pump
 from jobs.features.batch_guards import guards
-from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, Tag, new_id
+from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, PauseSwitch, RefusedCalls, Tag, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
+from queueops.core.clock import Now
 from queueops.core.sql import load_sql
 from queueops.tenancy.models import Project
 from tests.factories import make_batch, make_webhook
@@ -135,6 +136,16 @@ def test_a_claim_reads_none_of_what_the_guard_of_a_batch_holds_and_the_guard_rea
     assert_bounded(plan, rows=2_000, blocks=2_000)
     for read in explain_reads(lambda: guards._look(BATCH, 50)):
         assert_bounded(read, rows=300, blocks=200)
+
+
+def test_a_search_for_a_job_that_may_try_reads_the_jobs_that_it_was_given(as_executor):
+    RefusedCalls.objects.create(name="a", project_id="p1", service="http", code="c", failures=1, stopped_at=Now())
+    PauseSwitch.objects.create(scope="refused", key="a", paused_by="system")
+    PauseSwitch.objects.create(scope="service", key="http", paused_by="user:1")
+    ids = list(Job.objects.filter(held=True, status="queued").values_list("pk", flat=True)[:2000])
+    plan = explain_file("jobs", "find_free_to_try", ids=ids, stop="a")
+    assert plan["Actual Rows"] == 0
+    assert_bounded(plan, rows=10_000, blocks=40_000)
 
 
 def test_a_look_at_those_that_wait_for_others_reads_what_they_wait_for(as_executor):
@@ -254,6 +265,34 @@ def test_letting_one_batch_go_reads_none_of_the_held_jobs_of_others(as_executor)
 def test_a_chunk_of_retention_reads_the_oldest_finished_jobs(backlog):
     plan = explain_file("jobs", "delete_finished_jobs", before="2099-01-01T00:00Z", most=100)
     assert_bounded(plan, rows=400, blocks=8_000)
+
+
+# Each ended job has a chain of 20 requeues, and 20,000 dependencies name others.
+REQUEUES = """
+ALTER TABLE jobs_job DISABLE TRIGGER USER;
+UPDATE jobs_job SET origin_id = older.id
+  FROM (SELECT id AS later, lag(id) OVER (PARTITION BY nth / 20 ORDER BY nth) AS id
+          FROM (SELECT id, row_number() OVER (ORDER BY finished_at DESC) AS nth FROM jobs_job
+                 WHERE finished_at IS NOT NULL) AS ended) AS older
+ WHERE jobs_job.id = older.later;
+INSERT INTO jobs_dependency (owner_id, on_id, of_batch, on_batch, on_failure, project_id)
+SELECT id, gen_random_uuid(), false, false, 'cancel', 'p1' FROM jobs_job LIMIT 20000;
+ANALYZE jobs_job, jobs_dependency;
+"""
+
+
+def test_deletion_of_requeues_reads_their_chains_and_not_the_dependencies(backlog):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(REQUEUES)
+        plan = explain_file("jobs", "delete_finished_jobs", before="2099-01-01T00:00Z", most=10)
+        transaction.set_rollback(True)
+    looks = [node for one in nodes(plan) if one.get("Subplan Name", "").startswith("SubPlan") for node in nodes(one)]
+    assert plan["Actual Rows"] == 10
+    assert {one["Index Name"] for one in looks if one.get("Relation Name") == "jobs_dependency"} == {
+        "jobs_dependency_on_idx"
+    }
+    assert max(map(rows_read, looks)) <= 8_000
+    assert blocks_touched(plan) <= 40_000
 
 
 def test_a_submission_reads_no_jobs(backlog):

@@ -44,23 +44,38 @@ class BatchTrial:
         if is_all and seen + len(chunk) <= max(self._over, OUT * self._first):
             self._holds = False
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the jobs that go at once are all found: the others are held, or none is."""
+        return not self._holds or self._out >= OUT * self._first
+
     def divide(self, jobs: list[PreparedJob]) -> tuple[list[PreparedJob], list[PreparedJob]]:
-        """Return the jobs that go now, and the jobs that are held."""
+        """Return the jobs that may go now, and the others. Until the trial is full, the others may go as well."""
         if not self._holds:
             return jobs, []
         go: list[PreparedJob] = []
         wait: list[PreparedJob] = []
+        room = OUT * self._first - self._out
         for job in jobs:
-            if not _goes_at_once(job):
-                go.append(job)
-            elif self._out < OUT * self._first:
+            counts = _goes_at_once(job) and not self._is_before_the_held(job)
+            (wait if counts and room <= 0 else go).append(job)
+            room -= counts
+        return go, wait
+
+    def count(self, jobs: list[PreparedJob], added: set[UUID]) -> None:
+        """
+        Count which of the jobs that may go now were inserted.
+
+        If a line counted whose key an older job has, the trial would wait for the end of a job that was never made.
+        """
+        for job in jobs if self._holds else ():
+            if job.id in added and _goes_at_once(job):
                 self._out += 1
                 self._until = max(self._until or job.id, job.id)
-                go.append(job)
-            else:
-                wait.append(job)
-        self._is_holding |= bool(wait)
-        return go, wait
+
+    def hold(self, added: set[UUID]) -> None:
+        """Note which jobs were inserted held."""
+        self._is_holding |= bool(added)
 
     def settle(self, batch: Batch, *, accepted: int) -> None:
         """Write the trial on the batch. If the batch is small after all, its held jobs are let go within a second."""
@@ -68,6 +83,11 @@ class BatchTrial:
         if self._percent and accepted > self._over:
             batch.guard = {"first": self._first, "percent": self._percent}
             batch.guard_state = GuardState.TRIAL
+
+    def _is_before_the_held(self, job: PreparedJob) -> bool:
+        # A line whose key was free only at a second try may be earlier than the first jobs. Held, it would stay held
+        # for ever: the guard lets jobs after `trial_until` go.
+        return self._until is not None and job.id <= self._until
 
 
 def _goes_at_once(job: PreparedJob) -> bool:

@@ -58,6 +58,10 @@ class Named:
         """Let later lines of a batch wait for the job that its line with this key makes."""
         self._coming.add(key)
 
+    def expect_no_more(self, key: str) -> None:
+        """Let no later line wait for a job of this key, unless `read` finds one: the line with the key was refused."""
+        self._coming.discard(key)
+
     def check(self, after: Sequence[UUID | str]) -> None:
         """
         Raises:

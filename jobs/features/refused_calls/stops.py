@@ -38,13 +38,13 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
-from queueops.core.sql import run_sql
+from queueops.core.sql import plain_array, run_sql
 from queueops.tenancy.credential_pools.pools import MARK
 
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)
 CHUNKS = 4  # chunks of jobs held or put back at once; house-keeping does the rest
-CANDIDATES = 20  # held jobs that are checked for one that may try
+LOOKED_AT = 2_000  # held jobs that one turn checks for one that may try
 COUNTS_KEPT_SECONDS = 0.5
 SYSTEM = "system"
 
@@ -243,20 +243,42 @@ def _send_another_way(ids: Sequence[UUID]) -> int:
 
 
 def _let_one_try(row: RefusedCalls) -> None:
-    """Put back the first of the row's held jobs that nothing else holds; if no job waits, delete the row."""
+    """
+    Put back the first of the row's held jobs that nothing else holds; if no job waits, delete the row.
+
+    A turn checks LOOKED_AT jobs. If something else holds all of them, `probe_job_id` keeps the last one, and the next
+    turn goes on behind it, within a second. After the last job, the next search begins in a minute.
+    """
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
     # The order of the index of held jobs: any other order would sort all of them.
     due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
-    for pk in list(due.values_list("pk", flat=True)[:CANDIDATES]):
-        with transaction.atomic():
-            RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=pk, tried_at=Now())
-            [(released, _)] = run_sql(
-                "jobs", "release_held_jobs", {"after": UUID(int=pk.int - 1), "most": 1, "batch": None}
-            )
-            if released:
-                notify(Channel.READY)
-                return
-    if waiting.exists():
-        RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=None, tried_at=Now())
+    looked_at = list(due.filter(pk__gt=_looked_at_until(row)).values_list("pk", flat=True)[:LOOKED_AT])
+    given = {"ids": plain_array(looked_at), "stop": row.name}
+    if any(_lets_go(row, pk) for (pk,) in run_sql("jobs", "find_free_to_try", given)):
+        return
+    rows = RefusedCalls.objects.filter(pk=row.pk)
+    if len(looked_at) == LOOKED_AT:
+        rows.update(probe_job_id=looked_at[-1])
+    elif waiting.exists():
+        rows.update(probe_job_id=None, tried_at=Now())
     else:
-        RefusedCalls.objects.filter(pk=row.pk).delete()
+        rows.delete()
+
+
+def _looked_at_until(row: RefusedCalls) -> UUID:
+    # The job that tries is not held. Behind it, a search would pass over jobs that were set free since.
+    is_place = row.probe_job_id is not None and Job.objects.filter(pk=row.probe_job_id, held=True).exists()
+    return row.probe_job_id if row.probe_job_id and is_place else UUID(int=0)
+
+
+def _lets_go(row: RefusedCalls, pk: UUID) -> bool:
+    """Let a job try, and return True; if something has come to hold it since, change nothing."""
+    given = {"after": UUID(int=pk.int - 1), "most": 1, "batch": None}
+    with transaction.atomic():
+        RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=pk, tried_at=Now())
+        [(released, _)] = run_sql("jobs", "release_held_jobs", given)
+        if not released:
+            transaction.set_rollback(True)
+            return False
+        notify(Channel.READY)
+    return True

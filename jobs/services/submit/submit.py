@@ -321,21 +321,29 @@ class _Intake:
         if self.accepted + len(jobs) > self.room:
             refuse_when_full(project_id, self.accepted + len(jobs) + self.callbacks)
         go, wait = self.trial.divide(jobs)
-        given: dict[str, Any] = {
-            "project_id": project_id,
-            "actor": self.actor,
-            "batch": self.batch,
-            "named": self.named,
-        }
-        added = insert_prepared(go, **given)
+        added = self._add(go)
+        while wait and not self.trial.is_full:  # lines that made no job gave up their places among the first
+            go, wait = self.trial.divide(wait)
+            added |= self._add(go)
         if wait:
-            added |= insert_prepared(wait, **given, held=True)
+            held = self._add(wait, held=True)
+            self.trial.hold(held)
+            added |= held
         self.accepted += len(added)
+        return added
+
+    def _add(self, jobs: list[PreparedJob], *, held: bool = False) -> set[UUID]:
+        given: dict[str, Any] = {"project_id": self.batch.project_id, "batch": self.batch, "named": self.named}
+        added = insert_prepared(jobs, actor=self.actor, held=held, **given)
+        if not held:
+            self.trial.count(jobs, added)
         return added
 
     def _tell_refused(self) -> None:
         for job, error in self._settled.refused:
             self.checker.refuse(self._lines[job.id], error)
+            if job.spec.idempotency_key:  # otherwise, a later line would wait for a job that the batch does not have
+                self.named.expect_no_more(job.spec.idempotency_key)
         self._settled.refused.clear()
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from jobs.features.batch_guards import guards
 from jobs.features.batch_guards.watch import watch_guards
 from jobs.features.dependencies.dependants import go_on
+from jobs.features.unique import unique
 from jobs.features.watches.paused import watch_paused
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -147,6 +148,41 @@ def test_what_has_its_own_time_or_waits_for_others_is_not_held_for_the_first():
     batch = submit([], lines=[*lines_of([False] * 150, **later), *lines_of([False] * 150)])
     assert Job.objects.filter(batch=batch, held=True, scheduled_at__isnull=False).count() == 0
     assert out_of(batch) == 250
+
+
+def keyed(numbers: range, name: str = "idempotency_key") -> list[dict[str, Any]]:
+    return [
+        {**line, name: f"line {number}"} for number, line in enumerate(lines_of([False] * len(numbers)), numbers.start)
+    ]
+
+
+@pytest.mark.parametrize("name", ["idempotency_key", "unique_key"])
+@pytest.mark.parametrize("known", [60, 150, 600])
+def test_lines_that_make_no_job_are_none_of_the_first(known: int, name: str):
+    make_project("acme", guard_percent=20, guard_first=10, guard_over=20)
+    submit([], lines=keyed(range(known), name), guard_percent=0)
+    batch = submit([], lines=keyed(range(known + 300), name))
+    assert (batch.total, out_of(batch), batch.guard_state) == (300, 20, GuardState.TRIAL)
+    drain()
+    batch.refresh_from_db()
+    assert (states_of(batch), batch.guard_state) == ({"completed": 300}, GuardState.PASSED)
+
+
+def test_a_line_that_is_inserted_at_a_second_try_is_not_held_behind_the_guard(monkeypatch: pytest.MonkeyPatch):
+    make_project("acme", guard_percent=20, guard_first=10, guard_over=20)
+    submit([], lines=keyed(range(1), "unique_key"), guard_percent=0)
+    look = unique._holders
+
+    def ends_meanwhile(*given: Any) -> Any:  # the older job ends between the insertion and the look at its key
+        drain()
+        return look(*given)
+
+    monkeypatch.setattr(unique, "_holders", ends_meanwhile)
+    batch = submit([], lines=[{**line, "unique_in": "kind"} for line in keyed(range(300), "unique_key")])
+    first = Job.objects.filter(batch=batch).earliest("pk")
+    assert (batch.total, first.unique_key, first.held) == (300, "test.guarded/line 0", False)
+    drain()
+    assert states_of(batch) == {"completed": 300}
 
 
 def test_a_pause_and_the_guard_keep_apart_what_each_holds():

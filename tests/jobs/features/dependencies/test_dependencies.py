@@ -278,6 +278,27 @@ def test_a_job_that_waits_keeps_what_it_waits_for_from_retention_and_strands_on_
     assert state(job) == {"cancel": "cancelled", "run": "queued", "hold": "queued held"}[on_failure]
 
 
+@pytest.mark.parametrize("name", ["job_id", "batch_id"])
+def test_retention_keeps_the_requeue_whose_success_counts(name):
+    letter = make_dead_letter(batch=make_batch())
+    requeue_dead_letters([letter.pk], actor="user:1")
+    again = Job.objects.get(origin_id=letter.job_id)
+    last = make_job(origin_id=again.pk)
+    for one, edge in ((again, "fail"), (last, "complete")):
+        move_along("dispatch", [one.pk])
+        move_along("start", [one.pk])
+        move_along(edge, [one.pk])
+    Job.objects.filter(finished_at__isnull=False).update(finished_at=timezone.now() - timedelta(days=400))
+    job = submit(getattr(letter, name), make_job().pk)
+    before = {"before": timezone.now() - timedelta(days=1)}
+    assert run_sql("jobs", "delete_finished_jobs", before | {"most": 100}) == []
+    assert run_sql("jobs", "find_deletable_job", before) == []
+    turn()
+    assert state(job) == "queued held"
+    Dependency.objects.all().delete()
+    assert run_sql("jobs", "delete_finished_jobs", before | {"most": 100}) == [(last.pk,)]
+
+
 def test_what_a_job_waits_for_is_explained():
     first, batch = make_job(), make_batch()
     make_job(batch=batch)
@@ -331,6 +352,21 @@ def test_a_bad_line_is_told_by_its_number_and_the_others_are_accepted_where_that
     receipt = submit_batch(lines, project_id=ACME, actor="key:test", partial=True)
     assert (receipt.accepted, receipt.error_count) == (2, 1)
     assert Dependency.objects.count() == 1
+
+
+@pytest.mark.parametrize("between", [0, 2])
+def test_who_waits_for_a_line_whose_key_is_anothers_is_told_by_its_number(between, monkeypatch):
+    monkeypatch.setattr("jobs.services.submit.documents.accept_document.JOBS_OF_AN_INSERT", 2)
+    user = uuid4()
+    make_job(user_id=uuid4(), idempotency_key="theirs")
+    lines = [line(idempotency_key="theirs"), *[line()] * between, line(after=["theirs"]), line()]
+    told = [(1, "idempotency_key_reused"), (2 + between, "unknown_dependency")]
+    with pytest.raises(BatchRejected) as refused:
+        submit_batch(lines, project_id=ACME, actor="key:test", only_user=user)
+    assert refused.value.details["errors"][0]["code"] == "idempotency_key_reused"
+    receipt = submit_batch(lines, project_id=ACME, actor="key:test", only_user=user, partial=True)
+    assert [(error.line, error.code) for error in receipt.errors] == told
+    assert (receipt.accepted, Dependency.objects.count()) == (between + 1, 0)
 
 
 def test_more_jobs_than_one_look_takes_are_all_come_to(monkeypatch):

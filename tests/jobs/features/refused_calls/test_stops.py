@@ -13,13 +13,14 @@ from django.test import Client
 from jobs.classify import Failure
 from jobs.features.refused_calls import stops
 from jobs.features.watches.watch_credentials import watch_credentials
-from jobs.models import DeadLetter, Job, PauseSwitch, RefusedCalls
+from jobs.models import Batch, DeadLetter, Job, PauseSwitch, RefusedCalls
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, Succeeded
+from jobs.services.operate.pauses import pause_batch, resume_batch
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
@@ -191,6 +192,34 @@ def test_try_again_now_sends_one_and_is_told_in_the_audit_trail(admin_client: Cl
     stops.tend_stops()
     assert len(claim()) == 1
     assert AuditEntry.objects.get(action="try_refused").target == "openai with key-1 of acme"
+
+
+def test_a_job_tries_behind_however_many_that_something_else_holds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stops, "LOOKED_AT", 10)
+    make_keys("key-1")
+    submit(1)
+    refuse(claim(), 402, "credit_gone")
+    Job.objects.all().delete()
+    for _ in range(2):
+        submit(30)
+    held, free = Batch.objects.filter(total=30).order_by("pk")
+    pause_batch(held.pk, actor="user:1")
+    for _ in range(3):
+        stops.tend_stops()
+        assert not Job.objects.filter(held=False).exists()
+    stops.tend_stops()
+    [probe] = claim()
+    assert Job.objects.get(pk=probe.id).batch_id == free.pk
+    pause_batch(free.pk, actor="user:1")
+    refuse([probe], 402, "credit_gone")
+    a_minute_later()
+    for _ in range(10):
+        stops.tend_stops()
+    assert not RefusedCalls.objects.filter(tried_at__lt=Now() - timedelta(minutes=1)).exists(), "it rests at the end"
+    resume_batch(held.pk, actor="user:1")
+    a_minute_later()
+    stops.tend_stops()
+    assert Job.objects.get(pk=claim()[0].id).batch_id == held.pk
 
 
 def test_what_has_stopped_has_its_switch_again_should_it_be_taken_off():
