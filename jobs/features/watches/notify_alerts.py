@@ -11,7 +11,7 @@ acknowledged. The job's idempotency key names alert, route, event and severity, 
 message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
 A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is sent
-then if it is still open.
+then if it is still open. If it ends before and nobody was told of it, nobody is told of its end.
 
 Alerts of users' allowances may be thousands at once, so alerts of one project, kind and severity are sent together.
 Alerts of one cause in several projects are one message, too, for routes that hear of every project: see `alert_groups`.
@@ -83,11 +83,11 @@ def send_unsent(most: int) -> int:
     found = QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE).exclude(passing & may_come_back)
     silences = list(AlertSilence.objects.standing().select_related("limit"))
     windows = list(PauseSwitch.objects.filter(window__isnull=False))
-    audible = [
-        alert
-        for alert in _oldest(found.exclude(_silenced_whole(silences)), MAX_SILENCED + most)
-        if not silence_of(alert, silences) and not is_quiet(alert, windows)
-    ]
+    oldest = _oldest(found.exclude(_silenced_whole(silences)), MAX_SILENCED + most)
+    covered = {one.pk for one in oldest if silence_of(one, silences) or is_quiet(one, windows)}
+    audible = [one for one in oldest if one.pk not in covered]
+    # Otherwise the end of what nobody heard of would be sent when the silence or window ends.
+    _settle_untold([one for one in oldest if one.pk in covered and one.resolved_at])
     unsent = told_now(_once_a_limit(audible))[:most]
     told: list[int] = []
 
@@ -123,6 +123,26 @@ def _oldest(found: QuerySet[QuotaAlert], most: int) -> list[QuotaAlert]:
         for one in some.order_by("pk").select_for_update(skip_locked=True, of=("self",))[:most]
     ]
     return sorted(read, key=lambda one: one.pk)
+
+
+def _settle_untold(ended: Sequence[QuotaAlert]) -> None:
+    """Mark the alerts that are over and that no route was told of, so that they are never sent."""
+    # Messages older than this may be deleted, so nobody knows whether an alert as old was told.
+    known_since = timezone.now() - timedelta(days=settings.QUEUEOPS.retention_days)
+    routes = list(AlertRoute.objects.all()) if ended else []
+    keys = {
+        one.pk: {
+            key
+            for first in {one.pk, one.told_with or one.pk}
+            for route in routes
+            for key in _keys(first, route, "opened")
+        }
+        for one in ended
+        if one.opened_at > known_since
+    }
+    told = _sent_keys(set().union(*keys.values()))
+    untold = [pk for pk, of_alert in keys.items() if not of_alert & told]
+    QuotaAlert.objects.filter(pk__in=untold).update(notified_at=F("resolved_at"))
 
 
 def _silenced_whole(silences: Iterable[AlertSilence]) -> Q:
@@ -244,6 +264,12 @@ def _keys(first: int, route: AlertRoute, *events: Event) -> list[str]:
     return [f"{event}:{first}:{route.pk}:{severity}" for event in events for severity in SEVERITIES]
 
 
+def _sent_keys(keys: Collection[str]) -> set[str]:
+    """The keys among these under which a message was submitted."""
+    sent = Job.objects.filter(project_id=PROJECT, idempotency_key__in=keys)
+    return {key for key in sent.values_list("idempotency_key", flat=True) if key}
+
+
 def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
     """Tell PagerDuty that somebody looks after open alerts of which it was told."""
     pagers = [route for route in routes if route.channel == AlertRoute.Channel.PAGERDUTY]
@@ -251,9 +277,7 @@ def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
     alerts = list(open_ones.order_by("-acknowledged_at")[:MAX_ACKNOWLEDGED]) if pagers else []
     pairs = [(alert, route) for alert in alerts for route in pagers]
     asked = [key for alert, route in pairs for key in _keys(alert.pk, route, "opened", "acknowledged")]
-    known = set(
-        Job.objects.filter(project_id=PROJECT, idempotency_key__in=asked).values_list("idempotency_key", flat=True)
-    )
+    known = _sent_keys(asked)
     return sum(
         _tell([route], "acknowledged", alert.severity, first=alert.pk, content={"alert": alert.pk})
         for alert, route in pairs
