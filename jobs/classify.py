@@ -49,6 +49,9 @@ OF_RECEIVERS = {
     "webhook_gone": (
         "The receiver answered 410 and was switched off. Give its new address or leave it off; then send again."
     ),
+    "receiver_is_off": (
+        "Its receiver was switched off while the message was under way. Switch it on, then send again; or discard it."
+    ),
     "receiver_paused": (
         "Its receiver is paused, for it accepted nothing for three days. Have its server mended, then send again."
     ),

@@ -68,7 +68,7 @@ async def deliver_alert(job: RunningJob[AlertPayload]) -> Done:
     """Tell a route of an alert; repeated for three days until the mail server or the receiver accepts it."""
     told = await in_thread(_compose, job.payload)
     if told is None:
-        return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
+        return Done({"skipped": "the route was removed, or is off and was to be tested, or the alert was deleted"})
     try:
         await _send(told, job.effect_key)
     except ProviderError as error:
@@ -96,17 +96,17 @@ def _compose(delivery: AlertPayload) -> Told | None:
     Write the message from the alert's present state; None: the message is not wanted any more.
 
     Raises:
-        ProviderError: The route is paused, or no key decrypts its secret.
+        ProviderError: The route is switched off or paused, or no key decrypts its secret.
     """
     from ratelimits.models import AlertRoute, QuotaAlert
 
-    route = AlertRoute.objects.filter(pk=delivery.route, enabled=True).first()
     alert = QuotaAlert.objects.select_related("limit").filter(pk=delivery.alert).first() if delivery.alert else None
     digest = delivery.digest if delivery.alert is None else None
-    if route is None or (alert is None and digest is None and delivery.event != "test"):
+    if alert is None and digest is None and delivery.event != "test":
         return None
-    if delivery.event != "test":
-        refuse_paused(route)
+    route = _route_of(delivery)
+    if route is None:
+        return None
     lines: list[str] = []
     others: list[QuotaAlert] = []
     is_over = delivery.event == "resolved"
@@ -158,6 +158,21 @@ def _compose(delivery: AlertPayload) -> Told | None:
         text="\n".join(lines),
         content=content,
     )
+
+
+def _route_of(delivery: AlertPayload) -> Any:
+    """
+    The route that takes the message; None: it was removed, or is switched off and was to be tested.
+
+    Raises:
+        ProviderError: The route is switched off or paused.
+    """
+    from ratelimits.models import AlertRoute
+
+    route = AlertRoute.objects.filter(pk=delivery.route).first()
+    if route is not None and delivery.event != "test":
+        refuse_paused(route)
+    return route if route is not None and route.enabled else None
 
 
 def _besides(alert: Any, others: list[Any]) -> str:

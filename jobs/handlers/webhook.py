@@ -31,7 +31,7 @@ from queueops.tenancy.receivers import Receiver, note_accepted, note_refused
 from queueops.tenancy.secrets.signing import open_signing_secret
 
 T = TypeVar("T")
-PAUSED = "receiver_paused"
+PAUSED, OFF = "receiver_paused", "receiver_is_off"
 # A test is repeated only after statuses that may pass within a moment.
 TEST_REPEATED = frozenset({408, 425, 429, *range(500, 600)})
 
@@ -105,7 +105,9 @@ async def deliver_ended_jobs(job: RunningJob[WebhookPayload]) -> Done:
 async def _deliver(delivery_id: UUID) -> Done:
     message = await in_thread(compose, delivery_id)
     if message is None:
-        return Done({"skipped": "the webhook was removed or disabled, or the jobs deleted"})
+        return Done(
+            {"skipped": "the webhook was removed, or the jobs deleted or put back to wait until it is on again"}
+        )
     try:
         status = await post_message(message)
     except ProviderError as error:
@@ -198,8 +200,12 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 def refuse_paused(row: Receiver) -> None:
     """
     Raises:
-        ProviderError: The receiver is paused. The message fails, so that it is among the messages to send again later.
+        ProviderError: The receiver is switched off or paused. The message fails, so that it is among the messages to
+            send again later.
     """
+    # A skipped message would count as delivered, and nothing would tell of its batch or alert again.
+    if not row.enabled:
+        raise ProviderError(None, "its receiver is switched off", code=OFF, outcome="refused")
     if row.is_silent:
         told = "its receiver is paused: it accepted nothing for three days"
         raise ProviderError(None, told, code=PAUSED, outcome="refused")
@@ -223,9 +229,10 @@ def compose(delivery_id: UUID) -> WebhookMessage | None:
     Build the message of one delivery from the present state of its batch or jobs; None: the message is not wanted.
 
     If the webhook was switched off meanwhile, the delivery's jobs wait again, like jobs that are in no delivery yet.
+    The message of a batch fails, for nothing else tells of its end.
 
     Raises:
-        ProviderError: The receiver is paused, or no key decrypts the signing secret.
+        ProviderError: The receiver is switched off or paused, or no key decrypts the signing secret.
     """
     from django.utils import timezone
 
@@ -234,7 +241,7 @@ def compose(delivery_id: UUID) -> WebhookMessage | None:
     delivery = WebhookDelivery.objects.select_related("webhook", "batch").filter(pk=delivery_id).first()
     if delivery is None:
         return None
-    if not delivery.webhook.enabled and delivery.event != WebhookDelivery.Event.TEST:
+    if not delivery.webhook.enabled and delivery.event == WebhookDelivery.Event.JOBS:
         WebhookJob.objects.filter(delivery_id=delivery_id).update(delivery_id=None)
         return None
     is_test = delivery.event == WebhookDelivery.Event.TEST

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import repeat
@@ -217,9 +217,12 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
     return CheckedLines(checker.seen, duplicates, checker.error_count, checker.errors, sample)
 
 
-def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Iterator[Line]:
+def read_lines(content: bytes, *, form: Upload.Format, default_kind: str, jobs_alone: bool = True) -> Iterator[Line]:
     """
     Return the jobs of a file, as `submit_batch` takes them.
+
+    Args:
+        jobs_alone: Refuse a document that says more than its jobs; otherwise the rest is not read.
 
     Raises:
         UnreadableFile
@@ -229,7 +232,7 @@ def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Ite
     if form == Format.CSV:
         return jobs_of_csv(_decoded(content, "utf-8-sig"), default_kind=default_kind)
     content = content.removeprefix(codecs.BOM_UTF8)
-    if (jobs := _jobs_of_document(content)) is not None:
+    if (jobs := _jobs_of_document(content, jobs_alone=jobs_alone)) is not None:
         return _with_kind(jobs, default_kind)
     return _with_kind(lines_of_text(content), default_kind)
 
@@ -244,12 +247,12 @@ def _decoded(content: bytes, encoding: str) -> str:
         ) from None
 
 
-def _jobs_of_document(content: bytes) -> Iterable[Line] | None:
+def _jobs_of_document(content: bytes, *, jobs_alone: bool) -> Iterable[Line] | None:
     """
     Return the jobs of a file that is an array of jobs, or a document as the API takes it; None: it has one job a line.
 
     Raises:
-        UnreadableFile: It is an array that cannot be read.
+        UnreadableFile: It is an array that cannot be read, or a document that says more than its jobs.
     """
     begin = content[:BEGIN].lstrip()
     is_array = begin.startswith(b"[")
@@ -264,12 +267,27 @@ def _jobs_of_document(content: bytes) -> Iterable[Line] | None:
     jobs = parsed.get("jobs") if isinstance(parsed, dict) else parsed
     if not isinstance(jobs, list):
         return None
+    if jobs_alone and isinstance(parsed, dict):
+        _refuse_options(parsed)
     text = content.decode(errors="replace")
     texts = elements(text if is_array else member(text, "jobs") or "") or repeat("")
     return (
         WrittenJob(job, written) if isinstance(job, dict) else pydantic_core.to_json(job)
         for job, written in zip(jobs, texts, strict=False)
     )
+
+
+def _refuse_options(document: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        UnreadableFile: The document says of its batch what an upload does not do, such as whom the batch waits for.
+    """
+    # Without this the batch would start at once, unguarded and without what is to follow it, and nobody would know.
+    if others := [name for name in document if name != "jobs"]:
+        raise UnreadableFile(
+            f"An upload takes of a document its jobs alone, and would ignore: {', '.join(others)}. Submit it by the API"
+            " (POST /api/v1/batches/), or leave them out."
+        )
 
 
 def first_line_of(form: Upload.Format) -> int:

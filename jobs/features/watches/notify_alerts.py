@@ -11,7 +11,7 @@ acknowledged. The job's idempotency key names alert, route, event and severity, 
 message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
 A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is sent
-then if it is still open.
+then if it is still open. If it ends before and nobody was told of it, nobody is told of its end.
 
 Alerts of users' allowances may be thousands at once, so alerts of one project, kind and severity are sent together.
 Alerts of one cause in several projects are one message, too, for routes that hear of every project: see `alert_groups`.
@@ -19,7 +19,7 @@ Alerts of one cause in several projects are one message, too, for routes that he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -54,7 +54,7 @@ CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
 MAX_IN_DIGEST = 10_000
 PASSING = timedelta(seconds=60)  # how long alerts that come and go must last before they are sent
-MAX_SILENCED = 1_000  # silenced alerts stay unsent: one look skips at most so many of them
+MAX_SILENCED = 1_000  # alerts silenced for a project, or by a window, stay unsent: one look skips at most so many
 EXAMPLES = 5  # alerts that a digest shows
 ACKNOWLEDGED_LATELY = timedelta(days=1)  # earlier acknowledgements are not looked at any more
 MAX_ACKNOWLEDGED = 100  # the newest
@@ -69,8 +69,8 @@ def send_unsent(most: int) -> int:
     Submit a delivery job for each route that wants an alert not sent yet, and mark the alert in the same transaction.
 
     Returns:
-        How many jobs were submitted. At most `most` alerts are looked at, and MAX_IN_DIGEST of each group of users;
-        the rest is for the next call.
+        How many jobs were submitted. At most `most` alerts are sent, and MAX_IN_DIGEST of each group of users; the
+        rest is for the next call.
     """
     # Alerts that come and go are sent once they have lasted for PASSING. An alert that ends earlier is sent if it comes
     # back and lasts.
@@ -80,20 +80,14 @@ def send_unsent(most: int) -> int:
     ended = QuotaAlert.objects.filter(~Q(severity=CRITICAL), kind__in=OF_THE_QUEUE, notified_at=None)
     if not any(route.channel == AlertRoute.Channel.PAGERDUTY for route in routes):
         ended.filter(resolved_at__isnull=False).exclude(passing & may_come_back).update(notified_at=F("resolved_at"))
-    found = (
-        QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE)
-        .exclude(passing & may_come_back)
-        .order_by("pk")
-        .select_for_update(skip_locked=True, of=("self",))
-    )
-    found = found.exclude(Q(kind=QuotaAlert.Kind.SATURATED) & Exists(_refusals_told()))
+    found = QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE).exclude(passing & may_come_back)
     silences = list(AlertSilence.objects.standing().select_related("limit"))
     windows = list(PauseSwitch.objects.filter(window__isnull=False))
-    audible = [
-        alert
-        for alert in found[: MAX_SILENCED + most]
-        if not silence_of(alert, silences) and not is_quiet(alert, windows)
-    ]
+    oldest = _oldest(found.exclude(_silenced_whole(silences)), MAX_SILENCED + most)
+    covered = {one.pk for one in oldest if silence_of(one, silences) or is_quiet(one, windows)}
+    audible = [one for one in oldest if one.pk not in covered]
+    # Otherwise the end of what nobody heard of would be sent when the silence or window ends.
+    _settle_untold([one for one in oldest if one.pk in covered and one.resolved_at])
     unsent = told_now(_once_a_limit(audible))[:most]
     told: list[int] = []
 
@@ -111,6 +105,65 @@ def send_unsent(most: int) -> int:
     if submitted:
         notify(Channel.READY)
     return submitted
+
+
+def _oldest(found: QuerySet[QuotaAlert], most: int) -> list[QuotaAlert]:
+    """
+    Lock and return the oldest alerts: at most `most` of use and queues, and as many of all other kinds.
+
+    Alerts of use and queues, which may be as many as there are users, would otherwise take the places of all others.
+    """
+    of_limits = Q(kind__in=COMING_AND_GOING)
+    left_out = Q(kind=QuotaAlert.Kind.SATURATED) & Exists(_refusals_told())
+    # Without this, alerts that are left out below would fill the places at every look.
+    of_use = found.filter(of_limits).exclude(left_out).exclude(_as_grave_as_told())
+    read = [
+        one
+        for some in (found.exclude(of_limits), of_use)
+        for one in some.order_by("pk").select_for_update(skip_locked=True, of=("self",))[:most]
+    ]
+    return sorted(read, key=lambda one: one.pk)
+
+
+def _settle_untold(ended: Sequence[QuotaAlert]) -> None:
+    """Mark the alerts that are over and that no route was told of, so that they are never sent."""
+    # Messages older than this may be deleted, so nobody knows whether an alert as old was told.
+    known_since = timezone.now() - timedelta(days=settings.QUEUEOPS.retention_days)
+    routes = list(AlertRoute.objects.all()) if ended else []
+    keys = {
+        one.pk: {
+            key
+            for first in {one.pk, one.told_with or one.pk}
+            for route in routes
+            for key in _keys(first, route, "opened")
+        }
+        for one in ended
+        if one.opened_at > known_since
+    }
+    told = _sent_keys(set().union(*keys.values()))
+    untold = [pk for pk, of_alert in keys.items() if not of_alert & told]
+    QuotaAlert.objects.filter(pk__in=untold).update(notified_at=F("resolved_at"))
+
+
+def _silenced_whole(silences: Iterable[AlertSilence]) -> Q:
+    """Open alerts of a limit or kind that is silenced in all projects. They are as many as there are users."""
+    covered = Q(pk__in=[])
+    for silence in silences:
+        if not silence.project:
+            named = {"limit": silence.limit_id, "kind": silence.kind}
+            covered |= Q(**{field: value for field, value in named.items() if value}, resolved_at=None)
+    return covered
+
+
+def _as_grave_as_told() -> Q:
+    """Open alerts of use and queues for whose limit an alert was sent that is as grave."""
+    waiting = QuotaAlert.objects.filter(notified_at=None, kind__in=COMING_AND_GOING, resolved_at=None)
+    told = _told_ranks(waiting.values("limit"))
+    known = Q(pk__in=[])
+    for rank, severity in enumerate(SEVERITIES):
+        limits = [limit for limit, grave in told.items() if grave >= rank]
+        known |= Q(severity=severity, limit__in=limits, resolved_at=None)
+    return known
 
 
 def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
@@ -151,13 +204,7 @@ def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
     A limit for each user may be full for as many counters as there are users. An alert that was left out is sent later,
     if it is still open when the sent alert has been over for a while.
     """
-    of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in={one.limit_id for one in alerts})
-    # An alert's end clears its `notified_at`, but an alert that lasted for PASSING had been sent.
-    was_told = Q(resolved_at__gt=Now() - COMES_BACK, resolved_at__gte=F("opened_at") + PASSING)
-    known = of_limits.filter(was_told | Q(resolved_at=None, notified_at__isnull=False))
-    told: dict[int | None, int] = {}
-    for limit, severity in known.values_list("limit", "severity"):
-        told[limit] = max(told.get(limit, -1), SEVERITIES.index(severity))
+    told = _told_ranks({one.limit_id for one in alerts if one.limit_id})
     left = []
     for alert in alerts:
         if alert.kind in COMING_AND_GOING and alert.limit_id and alert.resolved_at is None:
@@ -167,6 +214,18 @@ def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
             told[alert.limit_id] = rank
         left.append(alert)
     return left
+
+
+def _told_ranks(limits: Collection[int] | QuerySet[Any]) -> dict[int, int]:
+    """How grave the gravest sent alert of use and queues of each limit is, by SEVERITIES; it is open or recent."""
+    of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in=limits)
+    # An alert's end clears its `notified_at`, but an alert that lasted for PASSING had been sent.
+    was_told = Q(resolved_at__gt=Now() - COMES_BACK, resolved_at__gte=F("opened_at") + PASSING)
+    known = of_limits.filter(was_told | Q(resolved_at=None, notified_at__isnull=False))
+    told: dict[int, int] = {}
+    for limit, severity in known.order_by().values_list("limit", "severity").distinct():
+        told[limit] = max(told.get(limit, -1), SEVERITIES.index(severity))
+    return told
 
 
 def _refusals_told() -> QuerySet[QuotaAlert]:
@@ -205,6 +264,12 @@ def _keys(first: int, route: AlertRoute, *events: Event) -> list[str]:
     return [f"{event}:{first}:{route.pk}:{severity}" for event in events for severity in SEVERITIES]
 
 
+def _sent_keys(keys: Collection[str]) -> set[str]:
+    """The keys among these under which a message was submitted."""
+    sent = Job.objects.filter(project_id=PROJECT, idempotency_key__in=keys)
+    return {key for key in sent.values_list("idempotency_key", flat=True) if key}
+
+
 def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
     """Tell PagerDuty that somebody looks after open alerts of which it was told."""
     pagers = [route for route in routes if route.channel == AlertRoute.Channel.PAGERDUTY]
@@ -212,9 +277,7 @@ def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
     alerts = list(open_ones.order_by("-acknowledged_at")[:MAX_ACKNOWLEDGED]) if pagers else []
     pairs = [(alert, route) for alert in alerts for route in pagers]
     asked = [key for alert, route in pairs for key in _keys(alert.pk, route, "opened", "acknowledged")]
-    known = set(
-        Job.objects.filter(project_id=PROJECT, idempotency_key__in=asked).values_list("idempotency_key", flat=True)
-    )
+    known = _sent_keys(asked)
     return sum(
         _tell([route], "acknowledged", alert.severity, first=alert.pk, content={"alert": alert.pk})
         for alert, route in pairs

@@ -13,7 +13,7 @@ class BadWebhook(QueueOpsError):
 
 
 class ReceiverIsOff(QueueOpsError):
-    """It is switched off: switch it on first, or its messages would be left out."""
+    """It is switched off: switch it on first, or its messages would fail again."""
 
     code = "receiver_is_off"
     status = 409

@@ -57,7 +57,7 @@ class Command(BaseCommand):
 def _lines(file: Path) -> list[dict[str, Any]]:
     form = Upload.Format.CSV if file.suffix.lower() in (".csv", ".tsv") else Upload.Format.NDJSON
     found = []
-    for line in read_lines(file.read_bytes(), form=form, default_kind=""):
+    for line in read_lines(file.read_bytes(), form=form, default_kind="", jobs_alone=False):
         job = pydantic_core.from_json(line) if isinstance(line, bytes | str) and line.strip() else line
         if isinstance(job, dict):
             found.append(job)

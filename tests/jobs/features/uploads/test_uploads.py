@@ -216,7 +216,7 @@ CASES = {
     "lines after a byte order mark": ("jobs.ndjson", f"\ufeff{LINE}\n{LINE}\n".encode(), 2),
     "an array": ("jobs.json", json.dumps([json.loads(LINE)] * 2, indent=2).encode(), 2),
     "an array after a byte order mark": ("jobs.json", f"\ufeff[{LINE},\n{LINE}]".encode(), 2),
-    "a document": ("jobs.json", json.dumps({"name": "x", "jobs": [json.loads(LINE)]}, indent=2).encode(), 1),
+    "a document": ("jobs.json", json.dumps({"jobs": [json.loads(LINE)]}, indent=2).encode(), 1),
 }
 
 
@@ -229,6 +229,15 @@ def test_files_are_taken_as_spreadsheets_shells_and_exports_write_them(case):
     assert submit_upload(upload.pk, actor=ACTOR).batch_id
     assert Job.objects.count() == jobs
     assert case != "what spreadsheets make of true" or Job.objects.get().payload["json"] is True
+
+
+def test_a_document_that_says_more_than_its_jobs_is_refused_by_name():
+    more = {"name": "x", "after": ["019a0000-0000-7000-8000-000000000000"], "guard_percent": 5, "on_finish": {}}
+    document = json.dumps({**more, "jobs": [json.loads(LINE)], "tags": ["nightly"]})
+    with pytest.raises(UnreadableFile, match="would ignore: name, after, guard_percent, on_finish, tags") as refused:
+        stored(document, file_name="jobs.json")
+    assert "Submit it by the API" in refused.value.message
+    assert not Upload.objects.exists()
 
 
 def test_what_a_file_says_wrongly_is_told_with_its_place_and_what_to_do():

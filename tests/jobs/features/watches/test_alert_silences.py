@@ -60,6 +60,38 @@ def test_what_is_silenced_is_told_when_the_silence_ends_and_it_still_is_open():
     assert over.pk not in told()
 
 
+@pytest.mark.parametrize("channel", ["email", "pagerduty"])
+@pytest.mark.parametrize("severity", ["warning", "critical"])
+def test_of_what_opened_and_ended_in_a_silence_nobody_is_told_the_end(channel: str, severity: str):
+    make_route(channel=channel, target="oncall@example.org" if channel == "email" else "k" * 32)
+    silence(kind="dead_letters")
+    open_alert(severity=severity)
+    assert told() == set()
+    resolve_alert("dead_letters", "growth")
+    assert told() == set()
+    assert not QuotaAlert.objects.filter(notified_at=None).exists(), "it takes no place"
+    pass_time(1.01)
+    assert told() == set()
+
+
+def test_the_end_of_what_was_told_before_the_silence_is_told_after_it():
+    make_route()
+    alert, old = open_alert(severity="critical"), open_alert("outage", "http", severity="critical")
+    assert told() == {alert.pk, old.pk}
+    Job.objects.filter(payload__alert=old.pk).delete()  # as retention does
+    QuotaAlert.objects.filter(pk=old.pk).update(opened_at=F("opened_at") - timedelta(days=400))
+    silence(kind="dead_letters")
+    silence(kind="outage")
+    resolve_alert("dead_letters", "growth")
+    resolve_alert("outage", "http")
+    send_unsent(50)
+    assert not Job.objects.filter(payload__event="resolved").exists()
+    pass_time(1.01)
+    send_unsent(50)
+    ends = Job.objects.filter(payload__event="resolved").values_list("payload__alert", flat=True)
+    assert set(ends) == {alert.pk, old.pk}
+
+
 def test_an_ended_silence_holds_nothing_back():
     make_route()
     one = silence(kind="dead_letters")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db.models import F
+from django.db.models import F, Q
 
-from jobs.features.watches.notify_alerts import send_unsent
+from jobs.features.watches.notify_alerts import MAX_SILENCED, send_unsent
+from jobs.models import Job
 from ratelimits.alerts import alerts
 from ratelimits.alerts.alerts import COMES_BACK
+from ratelimits.alerts.silences import silence_alerts
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_route
 from tests.ratelimits.counting import make_limit
@@ -93,3 +95,53 @@ def test_work_that_waits_because_the_provider_refuses_is_not_told_besides(limit:
     send_unsent(50)
     pass_time(COMES_BACK.total_seconds() + 1)
     assert send_unsent(50) == 1
+
+
+def of_users(limit: Limit, count: int = MAX_SILENCED + 51) -> None:
+    """Open an alert of use for each of a limit's users, and let time pass in which they last."""
+    QuotaAlert.objects.bulk_create(
+        QuotaAlert(
+            kind="usage",
+            severity="notice",
+            subject=f"{limit.pk:08x}:project:acme/user:u{user}",
+            message="m",
+            limit=limit,
+        )
+        for user in range(count)
+    )
+    pass_time(61)
+
+
+def told() -> set[int]:
+    send_unsent(50)
+    return set(Job.objects.values_list("payload__alert", flat=True))
+
+
+def test_what_is_left_out_takes_no_place_from_a_later_alert_of_any_kind(limit: Limit):
+    of_users(limit)
+    assert len(told()) == 1
+    other = opened("usage", 1, make_limit(name="reads", scope="user"))
+    opened("saturated", 1, limit, "warning")
+    alerts.open_alert("outage", "http", severity="critical", message="away", figures={})
+    later = QuotaAlert.objects.filter(Q(subject=other) | Q(kind__in=("saturated", "outage")))
+    assert {one.pk for one in later} < told()
+
+
+def test_what_is_silenced_for_a_project_takes_no_place_from_other_kinds(limit: Limit):
+    of_users(limit)
+    silence_alerts(hours=1, actor="user:1", reason="known", project="acme")
+    alert = alerts.open_alert("dead_letters", "x", severity="critical", message="many", figures={})
+    assert alert is not None
+    assert told() == {alert.pk}
+
+
+@pytest.mark.parametrize("named", ["limit", "kind"])
+def test_what_is_silenced_in_all_projects_takes_no_place(limit: Limit, named: str):
+    of_users(limit)
+    fields = {"limit": limit} if named == "limit" else {"kind": "usage"}
+    silence_alerts(hours=1, actor="user:1", reason="known", **fields)
+    kind = "usage" if named == "limit" else "saturated"
+    other = opened(kind, 1, make_limit(name="reads", scope="user"))
+    away = alerts.open_alert("outage", "http", severity="warning", message="away", figures={})
+    assert away is not None
+    assert told() == {QuotaAlert.objects.get(subject=other).pk, away.pk}

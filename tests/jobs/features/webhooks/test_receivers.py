@@ -25,6 +25,7 @@ from jobs.services.upkeep.upkeep import prepare_database
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
+from queueops.tenancy.receivers import note_refused
 from ratelimits.alerts import alerts
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
 from ratelimits.models import Counter as LimitCounter
@@ -203,6 +204,31 @@ def test_a_receiver_that_says_it_is_gone_is_switched_off(at):
     send_webhook_again(webhook.pk, project_id="acme", actor="user:1")
     drain()
     assert at.taken["new"] >= 1
+
+
+@pytest.mark.parametrize("by", ["a person", "its own 410"])
+def test_what_is_under_way_to_one_that_is_switched_off_is_sent_again_when_it_is_on(at, by: str):
+    webhook, route = make_webhook(make_project(), url=at["hook"]), make_route(target=at["route"])
+    announce()
+    alerts.open_alert("dead_letters", "x", severity="warning", message="many", figures={})
+    send_unsent(10)
+    for model, row in ((Webhook, webhook), (AlertRoute, route)):
+        if by == "a person":
+            model.objects.update(enabled=False)
+        else:
+            note_refused(model, row.pk, is_gone=True)
+    drain()
+    assert at.seen == []
+    assert set(DeadLetter.objects.values_list("error_code", flat=True)) == {"receiver_is_off"}
+    assert DeadLetter.objects.count() == 2
+
+    for model in (Webhook, AlertRoute):
+        model.objects.update(enabled=True)
+    assert send_webhook_again(webhook.pk, project_id="acme", actor="user:1").sent == 1
+    assert send_route_again(route.pk, actor="user:1").sent == 1
+    drain()
+    assert at.taken == {"hook": 1, "route": 1}
+    assert str(webhook.deliveries.get().pk) in {message for path, message in at.seen if path == "hook"}
 
 
 def test_alerts_that_a_route_did_not_take_are_sent_again(at):

@@ -30,6 +30,7 @@ from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.alerts import alerts
 from ratelimits.models import QuotaAlert
 from tests.factories import FAR_WEEKDAY, KIND, SERVICE, make_batch, make_jobs, make_project, make_route
+from tests.support.alerts import resolve_alert
 from tests.support.cases import every_case
 from tests.support.plans import explain_reads, nodes, rows_read
 
@@ -284,6 +285,18 @@ def test_alerts_about_what_it_holds_are_told_when_it_is_over(scope: str, key: st
     assert send_unsent(50) == 1  # that is about no work
     windows.tend_windows(at=window.ends_at)
     assert send_unsent(50) == (1 if quiet else 0)
+
+
+def test_of_what_opened_and_ended_in_a_window_nobody_is_told_the_end(acme: None) -> None:
+    make_route()
+    window = once()
+    windows.tend_windows(at=window.begins_at)
+    alerts.open_alert("outage", "http", severity="critical", message="m", figures={"projects": ["acme"]})
+    assert send_unsent(50) == 0
+    resolve_alert("outage", "http")
+    assert send_unsent(50) == 0
+    windows.tend_windows(at=window.ends_at)
+    assert send_unsent(50) == 0
 
 
 def test_of_more_windows_than_are_looked_at_the_soonest_are(acme, monkeypatch) -> None:
