@@ -184,6 +184,20 @@ def test_while_the_target_is_out_all_but_its_probe_go_on():
     assert way_of(probe)[3] == way_of(plain)[3] == 0
 
 
+def test_what_is_to_run_later_keeps_its_way_until_its_time_comes_while_the_target_is_out():
+    open_credentials()
+    retried, scheduled, parked = submit(OTHER), submit(OTHER), submit({**OTHER, "after_seconds": 600})
+    move_jobs("back_off", [Move(retried.pk, delay_seconds=3600, message="later")])
+    Job.objects.filter(pk=scheduled.pk).update(scheduled_at=DbNow() + timedelta(hours=9))
+    park(parked, waited=0)
+    open_breaker(retried)
+    assert reroute_waiting() == 1
+    assert [way_of(job)[3] for job in (retried, scheduled, parked)] == [0, 0, 1]
+    Job.objects.filter(pk__in=[retried.pk, scheduled.pk]).update(scheduled_at=DbNow())
+    assert reroute_waiting() == 2
+    assert way_of(scheduled) == ("gemini", "large-1", "g", 1, "unavailable")
+
+
 def test_an_attempt_that_fails_by_an_outage_goes_on_without_being_spent():
     open_credentials()
     job = submit(OTHER)
