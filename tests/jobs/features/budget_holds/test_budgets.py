@@ -204,6 +204,16 @@ def test_a_job_waits_for_the_price_that_it_lacks_and_no_longer(monkeypatch):
     assert states() == {JobState.COMPLETED: 2}
 
 
+def test_a_price_by_batch_lets_the_jobs_go_that_wait_for_one(monkeypatch):
+    hold(monkeypatch, input_tokens=10, output_tokens=0)
+    first = Job.objects.all()[0].pk
+    Job.objects.filter(pk=first).update(via="batch", scheduled_at=datetime(2030, 1, 1, tzinfo=UTC))
+    priced("input_tokens", via="batch")
+    assert tend_budget_waits() == 1
+    assert not Job.objects.get(pk=first).held
+    assert states()["queued held"] == 1
+
+
 def test_jobs_that_nobody_can_ever_count_keep_no_other_waiting(monkeypatch):
     monkeypatch.setattr(waits, "RELEASED_AT_ONCE", 2)
     hold(monkeypatch, input_tokens=10, output_tokens=10)
