@@ -1,5 +1,5 @@
--- True for an ended job with no open dead letter, no requeue, no restorer, and no dependency on it or on its batch, nor
--- on a job that it repeats or on that one's batch: its success is theirs.
+-- True for an ended job with no open dead letter, no requeue, no restorer, and no dependency on it or on its batch.
+-- A dependency on a job that it repeats, or on that one's batch, counts as well: its success is theirs.
 NOT EXISTS (SELECT FROM jobs_deadletter AS letter WHERE letter.job_id = job.id AND letter.resolution IS NULL)
        AND NOT EXISTS (SELECT FROM jobs_job AS later WHERE later.origin_id = job.id)
        AND NOT EXISTS (SELECT FROM jobs_restoredjob AS kept WHERE kept.job_id = job.id)
