@@ -103,17 +103,19 @@ class LiveSocket:
         self._is_anew = False
         self._replayed = {event.id for event in missed}
         for event in missed:
-            self._push(messages.event(cursor, self._body(event)), cursor)
+            if self.filter.lets_through(event):
+                self._push(messages.event(cursor, self._body(event)), cursor)
         self._offer_all(held)
 
     def replay(self, missed: Sequence[Event], *, since: int, cursor: Cursor) -> None:
         """
-        Send missed events, read after `hold` was called, and then the events that were held back meanwhile.
+        Send the missed events that the filter lets through, read after `hold` was called, and then the events that were
+        held back meanwhile.
 
         Args:
             since: The cursor before the missed events. All but the last carry it: a client that leaves halfway resumes
                 there.
-            cursor: The cursor that the last of them carries.
+            cursor: The cursor that the last sent event carries, which stands for the left out events after it, too.
         """
         if self._is_of_the_past(cursor):
             self.fall_behind()
@@ -121,8 +123,9 @@ class LiveSocket:
         held, self._held = self._held or [], None
         self._replayed = {event.id for event in missed}
         before = cursor._replace(id=since)
-        for event in missed:
-            self._push(messages.event(cursor if event is missed[-1] else before, self._body(event)), cursor)
+        wanted = [event for event in missed if self.filter.lets_through(event)]
+        for event in wanted:
+            self._push(messages.event(cursor if event is wanted[-1] else before, self._body(event)), cursor)
         self._offer_all(held)
 
     def fall_behind(self) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from jobs.services.explain.event_log import Cursor
 from queueops.core.values.rate import Rate
 from tests.support.cases import every_case
 
+LINK = Path(socket.__file__).parent.parent / "static/dashboards/live/link.js"
 EPOCH = "8c1f0e5b7a924d36"
 OPERATOR = Viewer(True, None, None, "operator", "user:1")
 
@@ -104,6 +106,34 @@ def test_a_resume_sends_nothing_twice_and_its_cursor_last():
     messages = taken(one)
     assert ids(messages) == [15, 21, 22]
     assert [message["cursor"] for message in messages] == [14, 20, 20]
+
+
+def test_a_resume_sends_what_the_filter_lets_through_and_the_cursor_passes_the_rest():
+    one = opened()
+    one.filter = EventFilter(project="acme")
+    one.hold()
+    one.replay(
+        [event(15), event(16, project="globex"), event(17), event(18, project="globex")], since=14, cursor=at(20)
+    )
+    messages = taken(one)
+    assert ids(messages) == [15, 17]
+    assert [message["cursor"] for message in messages] == [14, 20]
+    one.hold()
+    one.replay([event(21, project="globex")], since=20, cursor=at(21))
+    one.show(at(21), "{}")
+    assert [(message["type"], message["cursor"]) for message in taken(one)] == [("stats", 21)]
+
+
+def test_a_snapshot_is_followed_by_what_the_filter_lets_through():
+    one = a_socket()
+    one.filter = EventFilter(project="acme")
+    one.release(Kind.SNAPSHOT, at(10), "{}", missed=[event(11), event(12, project="globex")])
+    assert ids(taken(one)) == [11]
+
+
+def test_the_page_tells_its_filter_before_it_resumes():
+    opened_by = LINK.read_text(encoding="utf-8").partition('addEventListener("open"')[2]
+    assert opened_by.index("filter: this.filter") < opened_by.index("resume: this.cursor")
 
 
 def test_beyond_its_window_a_socket_gets_few_states_and_no_event():

@@ -69,8 +69,8 @@ export class Link {
         this.heardAt = Date.now();
         this.unacked = 0; // a new socket knows nothing of what the old one sent
         socket.addEventListener("open", () => {
+            if (this.filter) this.send({ filter: this.filter }); // first, or the resume sends what it would leave out
             if (this.cursor !== null) this.send({ resume: this.cursor, epoch: this.epoch });
-            if (this.filter) this.send({ filter: this.filter });
         });
         socket.addEventListener("message", ({ data }) => socket === this.socket && this.hear(JSON.parse(data)));
         socket.addEventListener("close", ({ code }) => socket === this.socket && this.failed(code));
