@@ -488,7 +488,8 @@ def test_a_pause_by_hand_stays_when_a_move_is_undone_and_goes_along_when_it_is_n
 
 def test_an_open_maintenance_window_goes_on_holding_the_project_there_until_it_ends(cell, acme):
     now = timezone.now()
-    figures = {"begins_at": now - timedelta(hours=1), "ends_at": now + timedelta(hours=1), "reason": "their upgrade"}
+    ends_at = now + timedelta(hours=1)
+    figures = {"begins_at": now - timedelta(hours=1), "ends_at": ends_at, "reason": "their upgrade"}
     for project in ("acme", "globex"):
         windows.save_window(None, {"scope": "project", "key": project, **figures}, actor="user:1")
     windows.tend_windows()
@@ -500,7 +501,7 @@ def test_an_open_maintenance_window_goes_on_holding_the_project_there_until_it_e
         assert there == before
         windows.tend_windows()
         assert claimable() == 0
-        windows.tend_windows(at=figures["ends_at"])
+        windows.tend_windows(at=ends_at)
         assert not PauseSwitch.objects.exclude(scope="batch").exists()
         assert claimable() == 1, "its batch is paused by hand"
 
