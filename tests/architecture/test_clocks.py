@@ -23,7 +23,6 @@ REAL = {
     "queueops/site/backup.py": "names a copy",
     "queueops/site/diagnosis/database.py": "compared with this machine's clock",
     "queueops/site/moving/move.py": "compared with the start of transactions, and on two servers",
-    "ratelimits/usage/allowances.py": "any moment: does PostgreSQL know this time zone?",
 }
 
 
