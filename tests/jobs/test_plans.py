@@ -142,8 +142,8 @@ def test_a_search_for_a_job_that_may_try_reads_the_jobs_that_it_was_given(as_exe
     RefusedCalls.objects.create(name="a", project_id="p1", service="http", code="c", failures=1, stopped_at=Now())
     PauseSwitch.objects.create(scope="refused", key="a", paused_by="system")
     PauseSwitch.objects.create(scope="service", key="http", paused_by="user:1")
-    ids = list(Job.objects.filter(held=True, status="queued").values_list("pk", flat=True)[:2000])
-    plan = explain_file("jobs", "find_free_to_try", ids=ids, stop="a")
+    held = dict(Job.objects.filter(held=True, status="queued").values_list("pk", "project_id")[:2000])
+    plan = explain_file("jobs", "find_free_to_try", ids=list(held), projects=list(held.values()), stop="a")
     assert plan["Actual Rows"] == 0
     assert_bounded(plan, rows=10_000, blocks=40_000)
 

@@ -44,7 +44,7 @@ from queueops.tenancy.credential_pools.pools import MARK
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)
 CHUNKS = 4  # chunks of jobs held or put back at once; house-keeping does the rest
-LOOKED_AT = 2_000  # held jobs that one turn checks for one that may try
+MAX_HELD_LOOKED_AT = 2_000  # held jobs that one turn checks for one that may try
 COUNTS_KEPT_SECONDS = 0.5
 SYSTEM = "system"
 
@@ -246,19 +246,20 @@ def _let_one_try(row: RefusedCalls) -> None:
     """
     Put back the first of the row's held jobs that nothing else holds; if no job waits, delete the row.
 
-    A turn checks LOOKED_AT jobs. If something else holds all of them, `probe_job_id` keeps the last one, and the next
-    turn goes on behind it, within a second. After the last job, the next search begins in a minute.
+    A turn checks MAX_HELD_LOOKED_AT jobs. If something else holds all of them, `probe_job_id` keeps the last one, and
+    the next turn goes on behind it, within a second. After the last job, the next search begins in a minute.
     """
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
     # The order of the index of held jobs: any other order would sort all of them.
     due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
-    looked_at = list(due.filter(pk__gt=_looked_at_until(row)).values_list("pk", flat=True)[:LOOKED_AT])
-    given = {"ids": plain_array(looked_at), "stop": row.name}
+    behind = due.filter(pk__gt=_looked_at_until(row))
+    looked_at = dict(behind.values_list("pk", "project_id")[:MAX_HELD_LOOKED_AT])
+    given = {"ids": plain_array(list(looked_at)), "projects": list(looked_at.values()), "stop": row.name}
     if any(_lets_go(row, pk) for (pk,) in run_sql("jobs", "find_free_to_try", given)):
         return
     rows = RefusedCalls.objects.filter(pk=row.pk)
-    if len(looked_at) == LOOKED_AT:
-        rows.update(probe_job_id=looked_at[-1])
+    if len(looked_at) == MAX_HELD_LOOKED_AT:
+        rows.update(probe_job_id=max(looked_at))
     elif waiting.exists():
         rows.update(probe_job_id=None, tried_at=Now())
     else:

@@ -17,7 +17,8 @@ def is_zone(name: str) -> bool:
 
     A stored zone that the database does not know would stop each statement that reads it.
     """
-    return name in available_timezones() and _in_database(name) == _in_python(name)
+    there = _in_database(name) if name in available_timezones() else []
+    return bool(there) and there == _in_python(name)
 
 
 def _in_database(name: str) -> list[datetime]:

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from queueops.core.clock import database_now
+from queueops.core.postgres import zones
 from ratelimits.costs import Usage
+from ratelimits.errors import InvalidBudget
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAlert, Spend
 from ratelimits.money import budget_alerts, budgets, prices
 from ratelimits.money.budget_alerts import tend_budget_alerts
@@ -167,6 +169,15 @@ def test_a_raise_makes_room_and_a_deleted_budget_holds_nobody():
     budgets.forget()
     assert claim(ask(10**9))
     assert not BudgetHold.objects.exists()
+
+
+def test_a_zone_that_the_database_lacks_is_refused(monkeypatch):
+    make_project()
+    # Python's zones may be newer than the database's.
+    monkeypatch.setattr(zones, "available_timezones", lambda: {"UTC", "Mars/Olympus"})
+    with pytest.raises(InvalidBudget) as refused:
+        create_budget("acme", {"name": "x", "amount": 1, "time_zone": "Mars/Olympus"}, actor="user:1")
+    assert list(refused.value.fields) == ["time_zone"]
 
 
 def test_all_budgets_of_a_list_are_read_at_once(django_assert_max_num_queries):

@@ -34,7 +34,7 @@ from .adopt import BATCH_LEASE_SECONDS, LINES_AT_ONCE, hand_over
 logger = logging.getLogger(__name__)
 
 LINE_BYTES = 400  # the most that a line has besides its payload
-PAYLOADS_AT_ONCE = 500  # payloads in memory while jobs are divided by their APIs
+DIVIDED_AT_ONCE = 500  # payloads in memory while jobs are divided by their APIs
 NO_ROOM_SECONDS = 60.0  # how long a full queue at the provider, or a full limit, holds the next batch back
 
 
@@ -227,8 +227,8 @@ def _by_api(chosen: Sequence[Chosen], group: Group, form: BatchForm, *, first: s
 
 def _apis_of(ids: Sequence[UUID], group: Group) -> dict[UUID, str]:
     base_url, found = base_url_of(group.credential), dict[UUID, str]()
-    for start in range(0, len(ids), PAYLOADS_AT_ONCE):
-        rows = Job.objects.filter(pk__in=ids[start : start + PAYLOADS_AT_ONCE])
+    for start in range(0, len(ids), DIVIDED_AT_ONCE):
+        rows = Job.objects.filter(pk__in=ids[start : start + DIVIDED_AT_ONCE])
         for job, payload in rows.values_list("pk", "payload"):
             found[job] = _api_of(group.kind, payload, base_url)
     return found

@@ -1,14 +1,16 @@
 -- Find the first of the given held jobs that only their stopped calls hold: release_held_jobs would let it go to try.
 --
--- params  ids; stop: the name of the refused calls that have stopped
+-- params  ids, projects: parallel arrays; stop: the name of the refused calls that have stopped
 -- locks   none
 -- clock   none
 -- returns the id; no row: something else holds each of the jobs
 WITH jobs_refusedcalls AS (  -- held_otherwise reads these rows: in the table itself it would find the stop
     SELECT * FROM jobs_refusedcalls WHERE name <> %(stop)s::text
 )
-SELECT job.id FROM jobs_job AS job
- WHERE job.id = ANY(%(ids)s::uuid[]) AND job.held AND job.status IN {{waiting}}
+SELECT job.id
+  FROM unnest(%(ids)s::uuid[], %(projects)s::text[]) AS given (id, project_id)
+  JOIN jobs_job AS job USING (id, project_id)
+ WHERE job.held AND job.status IN {{waiting}}
    AND NOT {{held_otherwise job}}
    AND NOT EXISTS (SELECT FROM jobs_dependency WHERE owner_id = job.id)
    AND NOT EXISTS (SELECT FROM jobs_dependency WHERE owner_id = job.batch_id)

@@ -195,7 +195,7 @@ def test_try_again_now_sends_one_and_is_told_in_the_audit_trail(admin_client: Cl
 
 
 def test_a_job_tries_behind_however_many_that_something_else_holds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stops, "LOOKED_AT", 10)
+    monkeypatch.setattr(stops, "MAX_HELD_LOOKED_AT", 10)
     make_keys("key-1")
     submit(1)
     refuse(claim(), 402, "credit_gone")
