@@ -169,6 +169,8 @@ def _drain_here(options: ExecutorSettings, seconds: float) -> None:
 
 def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
     brought_forward = 0.0
+    for executor in executors:
+        executor.take_turn(is_idle=True)
     while True:
         # An idle turn does the duties, which may make more jobs ready.
         is_busy = any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors)
