@@ -96,7 +96,7 @@ export interface components {
             call_type: components["schemas"]["AskedCallCallTypeEnum"];
             /**
              * Cost
-             * @description Tokens, estimated. Of requests and of places in flight a call takes one each.
+             * @description Tokens, estimated. Each call takes one request and one place in flight besides.
              * @default 1
              */
             cost: number;
@@ -3720,7 +3720,7 @@ export interface components {
              */
             actual: number | null;
             /**
-             * @description What it took by unit. Of a unit that is left out, the estimate stands.
+             * @description What it took by unit. A unit that is left out keeps its estimate.
              * @default null
              */
             amounts: components["schemas"]["Amounts"] | null;

@@ -15,9 +15,8 @@ from .dialect import Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
-_REFUSED = frozenset(
-    {"rate_limit_exceeded", "rate_limit_error", "too_many_requests"}
-)  # what a 429 is called inside a stream
+# What providers call a 429 inside a stream.
+_REFUSED = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
@@ -109,11 +108,10 @@ def error_in(parsed: Any) -> dict[str, Any]:
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
-    if isinstance(parsed, dict) and isinstance(parsed.get("response"), dict):
-        parsed = parsed["response"]
     if not isinstance(parsed, dict):
         return {}
-    error = parsed.get("error")
+    inner = parsed.get("response")
+    error = parsed.get("error") or (inner.get("error") if isinstance(inner, dict) else None)
     if parsed.get("object") == "error" or (parsed.get("type") == "error" and not error):
         error = parsed
     if isinstance(error, str):

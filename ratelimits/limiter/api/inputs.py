@@ -39,7 +39,7 @@ class AskedCall(Input):
     user: Name = Field(default="", description="As the provider sees it. Empty: none.")
     model: Name = Field(default="", description="The service's model, where it has several.")
     cost: Annotated[Number, Field(le=MAX_COST)] = Field(
-        default=1, description="Tokens, estimated. Of requests and of places in flight a call takes one each."
+        default=1, description="Tokens, estimated. Each call takes one request and one place in flight besides."
     )
     known_cost: Annotated[Number, Field(le=MAX_COST)] | None = Field(
         default=None, description="The part of the cost that is no guess. Null: all of it."
@@ -70,5 +70,5 @@ class Settle(Input):
         default=None, description="The tokens that it cost. Null: not known, the estimate stands."
     )
     amounts: Amounts | None = Field(
-        default=None, description="What it took by unit. Of a unit that is left out, the estimate stands."
+        default=None, description="What it took by unit. A unit that is left out keeps its estimate."
     )

@@ -99,7 +99,7 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
             answer.add_call(place, name=name, call_id=item.get("call_id"), arguments=arguments)
     details = told.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
-    # Azure tells of the error of a response that failed in the event after it.
+    # Azure sends the error in the next event.
     answer.failed |= told.get("status") == "failed"
     ended = None if answer.failed else reason or told.get("status")
     answer.note(finish_reason=ended, model=told.get("model"), answer_id=told.get("id"))
