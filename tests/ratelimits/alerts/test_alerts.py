@@ -179,16 +179,17 @@ def test_the_forecast_follows_the_pace_of_the_last_quarter_of_the_window(commit)
 @pytest.mark.django_db(transaction=True)
 def test_a_forecast_keeps_no_counter_from_others(monkeypatch):
     limit = make_limit()
+    decide([Call(WRITES)])  # nobody else sees a counter that is not committed, so nobody could wait for it
     asked = []
 
     def ask(*_args, used, **_figures):
         with connect_directly() as other:
-            other.execute("SELECT FROM ratelimits_counter FOR UPDATE NOWAIT")
+            assert other.execute("SELECT FROM ratelimits_counter FOR UPDATE NOWAIT").fetchall() == [()]
         asked.append(used)
         return NOW
 
     monkeypatch.setattr(alerts, "forecast", ask)
-    decide([Call(WRITES)] * 85)
+    decide([Call(WRITES)] * 84)
     assert asked == [85]
     found = QuotaAlert.objects.filter(subject=counter_id(limit.pk, KEY), forecast_at=datetime.fromtimestamp(NOW, UTC))
     assert sorted(found.values_list("threshold", flat=True)) == [60, 80]
