@@ -15,7 +15,7 @@ from .dialect import Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
-# What providers call a 429 inside a stream.
+# Inside a stream, a 429 has these names.
 _REFUSED = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
