@@ -15,18 +15,21 @@ WITH owner AS MATERIALIZED (
      LIMIT %(most)s::int
 ), wait AS MATERIALIZED (
     SELECT * FROM jobs_dependency WHERE owner_id = ANY(ARRAY(SELECT owner_id FROM owner))
-), known AS MATERIALIZED (
-    -- DISTINCT: thousands of owners may wait for the same batch, so read its outcome once.
-    SELECT named.on_id, {{outcome_of named}} AS outcome FROM (SELECT DISTINCT on_id, on_batch FROM wait) AS named
+), numbered AS MATERIALIZED (
+    SELECT wait.*, row_number() OVER (PARTITION BY on_id, on_batch) AS nth FROM wait
 ), told AS MATERIALIZED (
-    SELECT wait.*, known.outcome,
-           -- Two subqueries, each by its own index: one subquery with OR would read all jobs for each owner.
+    SELECT numbered.*,
+           -- Thousands of owners may wait for the same batch: look at it once. A window, because a join of the outcomes
+           -- may compare all with all.
+           max(CASE WHEN nth = 1 THEN {{outcome_of numbered}} END) OVER (PARTITION BY on_id, on_batch) AS outcome,
+           -- Two subqueries, each by its own index: one subquery with OR would read all jobs for each owner. Neither
+           -- is an EXISTS, which the planner may answer from a hash of all unfinished jobs.
            CASE WHEN of_batch
                 THEN (SELECT true FROM jobs_job AS own
                        WHERE own.batch_id = owner_id AND own.status IN {{unfinished}} ORDER BY own.status LIMIT 1)
-                ELSE EXISTS (SELECT FROM jobs_job AS own WHERE own.id = owner_id AND own.status IN {{unfinished}})
+                ELSE (SELECT true FROM jobs_job AS own WHERE own.id = owner_id AND own.status IN {{unfinished}})
            END AS is_open
-      FROM wait JOIN known USING (on_id)
+      FROM numbered
 )
 SELECT owner_id, min(project_id) AS project, bool_or(of_batch) AS of_batch,
        CASE WHEN NOT EXISTS (SELECT FROM tenancy_project AS project WHERE project.id = min(project_id) AND move = '')

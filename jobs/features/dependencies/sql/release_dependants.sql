@@ -20,8 +20,8 @@ WITH candidate AS MATERIALIZED (
                            ORDER BY part.status LIMIT 1) END AS waits_on
       FROM jobs_job AS job
      WHERE id = ANY(%(ids)s::uuid[]) AND project_id = %(project)s::text AND held AND status IN {{waiting}}
-       AND NOT EXISTS (SELECT FROM jobs_dependency
-                        WHERE owner_id = CASE WHEN %(batch)s::uuid IS NULL THEN job.batch_id ELSE job.id END)
+       AND (SELECT true FROM jobs_dependency  -- no join, which may read all dependencies
+             WHERE owner_id = CASE WHEN %(batch)s::uuid IS NULL THEN job.batch_id ELSE job.id END LIMIT 1) IS NULL
      ORDER BY id
        FOR UPDATE OF job
 ), moved AS (
