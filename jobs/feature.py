@@ -12,6 +12,8 @@ that it needs, so that an executor imports neither screens nor the API. The read
 - jobs/features/watches/watch.py: watches
 - jobs/services/upkeep/retention.py: how long rows are kept
 - queueops/site/moving/tables.py: which rows go with a project that moves
+- jobs/features/encryption/encrypt_payloads.py: which columns are sealed
+- jobs/features/erasure/erase_user.py: which rows are of an end user
 """
 
 from __future__ import annotations
@@ -50,6 +52,31 @@ class Tab:
     after: str
 
 
+@dataclass(frozen=True, slots=True)
+class SealedColumns:
+    """
+    Columns of a table that hold sealed values.
+
+    Attributes:
+        whole, written: JSON that is one token as a whole, in columns of type JSON and of type text.
+        parts, texts: JSON and text with tokens in it.
+        contents: Bytes that are one token as a whole.
+        rows: An SQL condition: which of a project's rows may have such values.
+    """
+
+    table: str
+    whole: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
+    rows: str = "true"
+
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        return (*self.whole, *self.written)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """
@@ -72,6 +99,8 @@ class Feature:
         keeps_batches: Tables with a `batch_id`, whose rows keep an ended batch from being deleted.
         moves: The sorts of rows that move with a project to another installation.
         stays: Tables with a project whose rows stay behind when it moves, with the reason that people are shown.
+        sealed: Columns with sealed values, of tables with a `project_id`.
+        of_user: Functions of a project's id and an end user's id; they yield the UserRows of that user.
     """
 
     package: str
@@ -91,6 +120,8 @@ class Feature:
     keeps_batches: tuple[str, ...] = ()
     moves: tuple[Sort, ...] = ()
     stays: Mapping[str, str] = field(default_factory=dict)
+    sealed: tuple[SealedColumns, ...] = ()
+    of_user: tuple[str, ...] = ()
 
     def module(self, name: str) -> Any:
         return import_module(f"{self.package}.{name}")

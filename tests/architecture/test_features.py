@@ -103,7 +103,13 @@ def test_what_a_record_names_is_there():
     with all_faults() as of:
         for feature in FEATURES:
             with of(feature.package):
-                for name in (*feature.addresses.values(), *feature.duties, *feature.rounds, *feature.watches):
+                for name in (
+                    *feature.addresses.values(),
+                    *feature.duties,
+                    *feature.rounds,
+                    *feature.watches,
+                    *feature.of_user,
+                ):
                     assert callable(feature.find(name))
                 assert all(isinstance(feature.find(name), retention.RetentionRule) for name in feature.retention)
                 assert {*feature.viewer, *feature.operator, *feature.administrator} <= permissions
@@ -115,7 +121,7 @@ def test_what_a_record_names_is_there():
 
 def test_a_record_is_plain_data():
     """Whoever reads one part of it must not import what another part names."""
-    known = {"jobs.feature.Feature", "jobs.feature.Tab"}
+    known = {"jobs.feature.Feature", "jobs.feature.SealedColumns", "jobs.feature.Tab"}
     with all_faults() as of:
         for path in FOLDER.glob("*/feature.py"):
             with of(path.parent.name):

@@ -8,4 +8,5 @@ BUDGET_HOLDS = Feature(
     duties=("waits.tend_budget_waits",),
     due=("EXISTS (SELECT FROM jobs_budgetwait)",),
     stays={"jobs_budgetwait": "what jobs wait for of budgets: they ask again there"},
+    of_user=("of_user.rows_of_user",),
 )

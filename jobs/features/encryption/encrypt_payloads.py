@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import Q
 
+from jobs.feature import SealedColumns
+from jobs.features import FEATURES
 from jobs.features.results.garbage_collect import remove_objects
 from jobs.features.results.reference import is_reference, new_name, read_name, stored_in
 from jobs.features.results.store import put_content, result_store
@@ -52,30 +54,6 @@ Change = Callable[[Any], Any]
 Results = dict[str, str | sealing.SealedAway]  # by old reference to a large result: the new one, or why there is none
 
 
-class SealedColumns(NamedTuple):
-    """
-    Columns of a table that hold sealed values.
-
-    Attributes:
-        whole, written: JSON that is one token as a whole, in columns of type JSON and of type text.
-        parts, texts: JSON and text with tokens in it.
-        contents: Bytes that are one token as a whole.
-        rows: An SQL condition: which of a project's rows may have such values.
-    """
-
-    table: str
-    whole: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
-    contents: tuple[str, ...] = ()
-    rows: str = "true"
-
-    @property
-    def wholes(self) -> tuple[str, ...]:
-        return (*self.whole, *self.written)
-
-
 PLACES = (
     SealedColumns(
         "jobs_job",
@@ -97,11 +75,10 @@ PLACES = (
         rows="(event_type = 'progress'"
         " OR data ?| ARRAY['error_message', 'error_class', 'log', 'traceback', 'details'])",
     ),
-    SealedColumns("jobs_schedule", whole=("jobs",)),
-    SealedColumns("jobs_upload", whole=("errors", "sample"), contents=("content",)),
     SealedColumns("jobs_idempotencyrecord", whole=("answer",)),
     SealedColumns("door_doorbatch", whole=("metadata", "errors")),
     SealedColumns("door_doorfilepart", contents=("content",)),
+    *(place for feature in FEATURES for place in feature.sealed),
 )
 
 

@@ -7,48 +7,39 @@ drawn for each erasure and not computed from the user's id.
 
 from __future__ import annotations
 
-import json
 import uuid
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import Q, QuerySet
 
 from jobs.door.batches import batches_naming
 from jobs.door.files import files_naming
 from jobs.door.models import DoorBatch, DoorFile
+from jobs.features import FEATURES
 from jobs.features.archive.archive import Say, on_archive_duty
 from jobs.features.results.garbage_collect import objects_of, remove_objects, remove_unnamed
 from jobs.features.results.store import result_store
 from jobs.models import (
     Batch,
-    BudgetWait,
     BulkOperation,
     Job,
     PauseSwitch,
     RefusedCalls,
-    SavedFilter,
-    Schedule,
-    ScheduleFire,
     ServiceBreaker,
     Tag,
-    Upload,
-    Webhook,
     WebhookDelivery,
 )
 from jobs.services.operate.job_actions import carry_out_cancel
 from jobs.services.upkeep.partitions import EVENTS
 from jobs.services.upkeep.retention import is_archived
+from jobs.services.upkeep.user_rows import PSEUDONYM, RowsOfUser, UserRows, naming
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
-from queueops.core.sealing import open_bytes
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store, StoreError
 from queueops.tenancy.models import Project, UserLabel
@@ -71,11 +62,9 @@ from ratelimits.money.holds import lose_holds
 
 from .archived_files import delete_answers, erase_from_archive
 from .proof import UntouchedEntry, entries_naming
-from .shared_rows import RowsOfUser, projects_of_filter, projects_of_operation
 
 ERASED_AT_ONCE = 500
 ERASED = "erased"
-PSEUDONYM = object()  # in a Change, the placeholder of the pseudonym
 STAYS = (
     "Usage by month, and how many jobs ended how: counted under a name drawn for this, which leads nowhere.",
     (
@@ -251,20 +240,21 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 
 
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
-    done = {}
-    changed = _take_out_of_schedules(project_id, user_id)
     # Count what budgets hold for the user's running calls as spent; the spend gets the pseudonym below. Otherwise the
     # project's budgets would hold that money for ever.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
     # This reads files, which takes long: do it before budgets are locked, or calls that need the budgets would wait.
     found = list(_rows(project_id, user_id))
+    done = {one.name: one.becomes(one.rows) for one in found if callable(one.becomes)}
     with transaction.atomic():
         _lock_budgets(project_id, user_id)
-        for name, rows, change in found:
-            own = {key: pseudonym if value is PSEUDONYM else value for key, value in (change or {}).items()}
-            done[name] = rows.delete()[0] if change is None else rows.update(**own)
-        done["schedules"] += changed
+        for name, rows, becomes in found:
+            if becomes is None:
+                done[name] = rows.delete()[0]
+            elif not callable(becomes):
+                own = {key: pseudonym if value is PSEUDONYM else value for key, value in becomes.items()}
+                done[name] = rows.update(**own)
         batches = _batches(project_id, user_id)
         Tag.objects.filter(owner_id__in=batches.values("pk")).delete()
         done["batches"] = batches.update(user_id=pseudonym, name="", submitted_by=ERASED)
@@ -276,24 +266,6 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
     return done
 
 
-@transaction.atomic
-def _take_out_of_schedules(project_id: str, user_id: UUID) -> int:
-    """
-    Take the user's jobs out of schedules that have other jobs, too. A schedule without others goes with the other rows.
-    """
-    text, count = str(user_id), 0
-    for schedule in _schedules(project_id, text).order_by("pk").select_for_update():
-        others = [job for job in schedule.jobs if text not in json.dumps(job)]
-        if others and text not in schedule.name:
-            count += Schedule.objects.filter(pk=schedule.pk).update(jobs=others)
-    return count
-
-
-def _schedules(project_id: str, text: str) -> QuerySet[Schedule]:
-    of_project = Schedule.objects.filter(project_id=project_id)
-    return _naming(of_project, "jobs", text) | of_project.filter(name__contains=text)
-
-
 def _lock_budgets(project_id: str, user_id: UUID) -> None:
     """Lock budgets in the common order: see ratelimits/money/holds.py."""
     own = Budget.objects.filter(project_id=project_id, user_id=user_id).order_by("pk").select_for_update()
@@ -301,67 +273,53 @@ def _lock_budgets(project_id: str, user_id: UUID) -> None:
     list(periods.filter(project_id=project_id).order_by("pk").select_for_update())
 
 
-Change = Mapping[str, Any] | None  # None: the rows are deleted
-
-
-def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], Change]]:
+def _rows(project_id: str, user_id: UUID) -> Iterator[UserRows]:
     """Rows besides jobs and batches, and what becomes of them."""
     of_user = {"project_id": project_id, "user_id": user_id}
     text = str(user_id)
     renamed = {"user_id": PSEUDONYM}
-    yield "labels", UserLabel.objects.filter(**of_user), None
-    yield "months of usage", UsageTracking.objects.filter(**of_user), renamed
-    yield "usage events", UsageEvent.objects.filter(**of_user), renamed
-    yield "reservations", UsageReservation.objects.filter(**of_user), renamed | {"idempotency_key": None}
-    yield "spend", Spend.objects.filter(**of_user), renamed
-    yield "budgets of their own", Budget.objects.filter(**of_user), None
-    yield "periods of budgets", BudgetPeriod.objects.filter(project_id=project_id, key=text), None
-    yield "holds of budgets", BudgetHold.objects.filter(**of_user), None
-    yield "waits for budgets", BudgetWait.objects.filter(project_id=project_id, key=text), None
-    yield "quotas of their own", AllowanceOverride.objects.filter(**of_user), None
+    yield UserRows("labels", UserLabel.objects.filter(**of_user))
+    yield UserRows("months of usage", UsageTracking.objects.filter(**of_user), renamed)
+    yield UserRows("usage events", UsageEvent.objects.filter(**of_user), renamed)
+    yield UserRows("reservations", UsageReservation.objects.filter(**of_user), renamed | {"idempotency_key": None})
+    yield UserRows("spend", Spend.objects.filter(**of_user), renamed)
+    yield UserRows("budgets of their own", Budget.objects.filter(**of_user))
+    yield UserRows("periods of budgets", BudgetPeriod.objects.filter(project_id=project_id, key=text))
+    yield UserRows("holds of budgets", BudgetHold.objects.filter(**of_user))
+    yield UserRows("quotas of their own", AllowanceOverride.objects.filter(**of_user))
     ours = RowsOfUser(project_id, user_id)
     for name, model in (("counters of limits", Counter), ("limits of their own", LimitOverride)):
-        yield name, ours.counting(model.objects.filter(key__contains=f"user:{text}"), lambda row: str(row.key)), None
+        yield UserRows(
+            name, ours.counting(model.objects.filter(key__contains=f"user:{text}"), lambda row: str(row.key))
+        )
     feedback = CounterFeedback.objects.filter(counter__contains=f"user:{text}")
-    yield "what refusals did to counters", ours.counting(feedback, lambda row: str(row.counter).partition(":")[2]), None
-    charges = _naming(Charge.objects.all(), "entries", text)
-    yield "charges", ours.counting(charges, lambda row: str(row.entries)), None
-    yield "call tallies", ours.tallies(), {"user": PSEUDONYM}
-    alerts = _naming(QuotaAlert.objects.all(), "figures", text) | QuotaAlert.objects.filter(message__contains=text)
+    yield UserRows(
+        "what refusals did to counters", ours.counting(feedback, lambda row: str(row.counter).partition(":")[2])
+    )
+    charges = naming(Charge.objects.all(), "entries", text)
+    yield UserRows("charges", ours.counting(charges, lambda row: str(row.entries)))
+    yield UserRows("call tallies", ours.tallies(), {"user": PSEUDONYM})
+    alerts = naming(QuotaAlert.objects.all(), "figures", text) | QuotaAlert.objects.filter(message__contains=text)
     alerts |= QuotaAlert.objects.filter(subject__contains=text)
-    yield "alerts", ours.naming(alerts, lambda alert: alert.projects), None
-    operations = _naming(BulkOperation.objects.all(), "parameters", text)
+    yield UserRows("alerts", ours.naming(alerts, lambda alert: alert.projects))
+    operations = naming(BulkOperation.objects.all(), "parameters", text)
     operations |= BulkOperation.objects.filter(actor__contains=text)
     emptied = {"parameters": {}, "actor": ERASED, "reason": ""}
-    yield "bulk operations", ours.naming(operations.exclude(finished_at=None), projects_of_operation), emptied
-    filters = SavedFilter.objects.filter(query__contains=text)
-    yield "saved filters", ours.naming(filters, projects_of_filter), None
-    yield "schedules", _schedules(project_id, text), None
-    of_one = {"user_id": None, "hears_jobs": False}  # otherwise the webhook, without a user, would get everybody's jobs
-    yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
-    refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
-    yield "refusals of schedules", refusals, {"error_message": ""}
-    yield "uploads", Upload.objects.filter(pk__in=_uploads_with(project_id, user_id)), None
+    yield UserRows(
+        "bulk operations", ours.naming(operations.exclude(finished_at=None), _projects_of_operation), emptied
+    )
     files = DoorFile.objects.filter(pk__in=files_naming(project_id, text))
-    yield "files of doors", files, None
+    yield UserRows("files of doors", files)
     asked = DoorBatch.objects.filter(pk__in=batches_naming(project_id, text))
-    yield "requests of doors", asked, {"file_name": "", "metadata": None, "errors": None}
-    yield "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}
+    yield UserRows("requests of doors", asked, {"file_name": "", "metadata": None, "errors": None})
+    yield UserRows(
+        "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}
+    )
+    for feature in FEATURES:
+        for name in feature.of_user:
+            yield from feature.find(name)(project_id, user_id)
 
 
-def _naming(rows: QuerySet[Any], column: str, text: str) -> QuerySet[Any]:
-    """Rows whose column has the text somewhere; as a query by keys, so that two such queries can be joined by `|`."""
-    named = rows.annotate(as_text=Cast(column, TextField())).filter(as_text__contains=text)
-    return rows.filter(pk__in=named.values("pk"))
-
-
-def _uploads_with(project_id: str, user_id: UUID) -> Sequence[UUID]:
-    """Uploads whose file, sample or errors have the user; files are read one after the other."""
-    text, found = str(user_id), []
-    for upload in Upload.objects.filter(project_id=project_id).iterator(chunk_size=1):
-        shown = f"{upload.sample}{upload.errors}"
-        content = zlib.decompress(open_bytes(bytes(upload.content))) if upload.content else b""
-        if text in shown or text.encode() in content:
-            found.append(upload.pk)
-    of_batches = Upload.objects.filter(batch_id__in=_batches(project_id, user_id).values("pk"))
-    return [*found, *of_batches.values_list("pk", flat=True)]
+def _projects_of_operation(operation: BulkOperation) -> list[str]:
+    named = operation.parameters.get("filter", {}).get("project_id")
+    return [named] if named else []

@@ -6,4 +6,5 @@ SAVED_FILTERS = Feature(
     package="jobs.features.saved_filters",
     page="how-to/admin.md",
     operator=("share_savedfilter",),
+    of_user=("saved_filters.rows_of_user",),
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlencode
+from collections.abc import Iterator
+from urllib.parse import parse_qs, parse_qsl, urlencode
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from jobs.models import SavedFilter
+from jobs.services.upkeep.user_rows import RowsOfUser, UserRows
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
@@ -83,3 +86,10 @@ def forget_filter(filter_id: int, *, user_id: int, others_too: bool = False) -> 
         )
     mine.delete()
     return True
+
+
+def rows_of_user(project_id: str, user_id: UUID) -> Iterator[UserRows]:
+    """Filters by the end user, for the erasure of the user."""
+    filters = SavedFilter.objects.filter(query__contains=str(user_id))
+    own = RowsOfUser(project_id, user_id).naming(filters, lambda saved: parse_qs(saved.query).get("project", []))
+    yield UserRows("saved filters", own)

@@ -1,6 +1,6 @@
 """Schedules: jobs that are submitted by the clock."""
 
-from jobs.feature import Feature, Tab
+from jobs.feature import Feature, SealedColumns, Tab
 from queueops.core.moved_rows import Sort
 
 SCHEDULES = Feature(
@@ -25,4 +25,6 @@ SCHEDULES = Feature(
     due=("EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= {{now}})",),
     moves=(Sort("schedules", "jobs_schedule", is_watched=True), Sort("fires of schedules", "jobs_schedulefire")),
     retention=("fire_schedules.FIRES",),
+    sealed=(SealedColumns("jobs_schedule", whole=("jobs",)),),
+    of_user=("of_user.rows_of_user",),
 )

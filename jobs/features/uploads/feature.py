@@ -1,6 +1,6 @@
 """Uploads: a file of jobs that is checked, shown, and submitted once somebody says yes."""
 
-from jobs.feature import Feature, Tab
+from jobs.feature import Feature, SealedColumns, Tab
 from queueops.core.moved_rows import Sort
 
 UPLOADS = Feature(
@@ -11,4 +11,6 @@ UPLOADS = Feature(
     viewer=("view_upload",),
     operator=("add_upload",),
     moves=(Sort("uploads", "jobs_upload", names_jobs=True),),
+    sealed=(SealedColumns("jobs_upload", whole=("errors", "sample"), contents=("content",)),),
+    of_user=("of_user.rows_of_user",),
 )

@@ -53,4 +53,5 @@ WEBHOOKS = Feature(
         ),
         Sort("jobs told to webhooks", "jobs_webhookjob", leaves=NUMBERED, names_jobs=True),
     ),
+    of_user=("webhooks.rows_of_user",),
 )

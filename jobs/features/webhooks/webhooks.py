@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,6 +15,7 @@ from jobs.features.webhooks.messages import KIND_OF_JOBS, make_message
 from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import all_handlers, served_names
 from jobs.models import Batch, Tag, Webhook, WebhookDelivery
+from jobs.services.upkeep.user_rows import UserRows
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.errors import fields_of
@@ -182,3 +183,10 @@ def _locked(webhook_id: UUID, *, project_id: str) -> Webhook:
 
 def _told(webhook: Webhook) -> dict[str, Any]:
     return {"project": webhook.project_id, **{name: getattr(webhook, name) for name in FIGURES}}
+
+
+def rows_of_user(project_id: str, user_id: UUID) -> Iterator[UserRows]:
+    """Webhooks for an end user's jobs, for the erasure of the user."""
+    own = Webhook.objects.filter(project_id=project_id, user_id=user_id)
+    # A webhook that still hears jobs, without the user, would get everybody's.
+    yield UserRows("webhooks for their jobs", own, {"user_id": None, "hears_jobs": False})

@@ -1,18 +1,43 @@
-"""Finds the rows of one project among rows whose text names a user: another project may know the same user."""
+"""
+Rows of an end user, as features name them for the erasure of the user.
+
+Another project may know the same user, so rows whose text names the user are told apart by the project.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from typing import Any
-from urllib.parse import parse_qs
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
-from jobs.models import BulkOperation, Job, SavedFilter
+from jobs.models import Job
 from queueops.tenancy.models import Project
 from ratelimits.models import CallTally, UsageTracking
+
+PSEUDONYM = object()  # in `becomes`, the placeholder of the pseudonym
+
+
+class UserRows(NamedTuple):
+    """
+    Attributes:
+        name: What the rows are, in the plural.
+        becomes: Columns with the values that they get. None: the rows are deleted. A function takes the user out of
+            the rows, in a transaction of its own, and returns how many rows had the user.
+    """
+
+    name: str
+    rows: QuerySet[Any]
+    becomes: Mapping[str, Any] | Callable[[QuerySet[Any]], int] | None = None
+
+
+def naming(rows: QuerySet[Any], column: str, text: str) -> QuerySet[Any]:
+    """Rows whose column has the text somewhere; as a query by keys, so that two such queries can be joined by `|`."""
+    named = rows.annotate(as_text=Cast(column, TextField())).filter(as_text__contains=text)
+    return rows.filter(pk__in=named.values("pk"))
 
 
 class RowsOfUser:
@@ -51,15 +76,6 @@ class RowsOfUser:
 
     def _is_ours(self, named: frozenset[str]) -> bool:
         return self.project_id in named or not named & self._others
-
-
-def projects_of_operation(operation: BulkOperation) -> list[str]:
-    named = operation.parameters.get("filter", {}).get("project_id")
-    return [named] if named else []
-
-
-def projects_of_filter(saved: SavedFilter) -> list[str]:
-    return parse_qs(saved.query).get("project", [])
 
 
 def _chosen(rows: QuerySet[Any], fits: Callable[[Any], bool]) -> QuerySet[Any]:
