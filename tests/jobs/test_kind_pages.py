@@ -122,8 +122,11 @@ def test_failures_are_told_by_time_and_by_what_is_open_however_many_jobs_of_othe
 
 def test_only_the_newest_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kinds, "MAX_LOOKED_AT", 4)
-    make_jobs(9)
-    assert '<dd class="qo-number">4</dd>' in page_of()
+    make_jobs(4)
+    assert "the newest 4" not in page_of()
+    make_jobs(5)
+    assert '<dd class="qo-number">4</dd>' in (page := page_of())
+    assert "the newest 4" in page
 
 
 def test_the_list_of_kinds_leads_to_each_and_who_may_not_see_jobs_sees_none():

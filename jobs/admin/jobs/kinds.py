@@ -139,8 +139,8 @@ def _first_looked_at(since: datetime) -> tuple[UUID, bool]:
     """The first id of the span or, if it has more jobs, of its newest MAX_LOOKED_AT; and whether it was cut so."""
     first = first_id_at(since)
     newest = Job.objects.filter(pk__gte=first).order_by("-pk").values_list("pk", flat=True)
-    cut = next(iter(newest[MAX_LOOKED_AT - 1 : MAX_LOOKED_AT]), None)
-    return (first, False) if cut is None else (cut, True)
+    ends = list(newest[MAX_LOOKED_AT - 1 : MAX_LOOKED_AT + 1])
+    return (ends[0], True) if len(ends) > 1 else (first, False)
 
 
 def _letters(name: str, since: datetime) -> KindLetters:
