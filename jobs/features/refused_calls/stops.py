@@ -38,6 +38,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
+from queueops.core.sealing import MARK as SEALED
 from queueops.core.sql import plain_array, run_sql
 from queueops.tenancy.credential_pools.pools import MARK
 
@@ -231,7 +232,9 @@ def _hold(row: RefusedCalls) -> bool:
 
 def _send_another_way(ids: Sequence[UUID]) -> int:
     """Let the waiting jobs that name another way for missing credit go that way."""
-    naming = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField())).filter(text__contains=NAMED)
+    waiting = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField()))
+    # What an encrypted payload names is seen once it is opened.
+    naming = waiting.filter(Q(text__contains=NAMED) | Q(text__contains=SEALED))
     columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
     _, moved = reroute(
         [

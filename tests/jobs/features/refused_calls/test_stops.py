@@ -25,7 +25,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import Now
-from queueops.tenancy.models import Credential
+from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_project
@@ -143,8 +144,11 @@ def test_one_success_begins_the_count_anew():
     assert not PauseSwitch.objects.exists()
 
 
-def test_a_job_that_names_another_way_for_it_goes_that_way_whether_it_was_sent_or_waits():
+@every_case("encrypted", [True, False], undone=True)
+def test_a_job_that_names_another_way_for_it_goes_that_way_whether_it_was_sent_or_waits(encrypted):
     make_keys("key-1", "key-2")
+    Project.objects.update(encrypted=encrypted)
+    forget_encrypted()
     other = {"credential": "key-2", "model": "other-1", "when": ["no_credit"]}
     submit(1, fallback=[other])
     refuse(claim(), 402, "credit_gone")
