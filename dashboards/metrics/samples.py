@@ -19,7 +19,16 @@ from jobs.features.flow.bins import DURATION_MS, SIZE_BYTES
 from jobs.features.objectives.objectives import span_words
 from jobs.features.pools.figures import pool_depths
 from jobs.features.watches.watch_runs import running_here
-from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ResultStoreTotals, ServiceBreaker
+from jobs.models import (
+    SINCE_EVER,
+    WHOLE_PROJECT,
+    Executor,
+    FlowCursor,
+    FlowSample,
+    JobCount,
+    ResultStoreTotals,
+    ServiceBreaker,
+)
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.operate.scheduled_jobs import count_scheduled
@@ -38,6 +47,7 @@ MAX_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # between two reads of allowances, which sum up every user's current month
 TABLES_WITH_DEAD_ROWS = 5
+OTHER = "other"  # services beyond those that the flow counts by name
 MAX_PROJECTS = 50  # the oldest ready job is read for so many projects: those with the most queued jobs
 
 
@@ -137,9 +147,15 @@ def _outages() -> Iterator[Sample]:
     is_open = Q(opened_at__isnull=False)
     known = ServiceBreaker.objects.values_list("service").order_by()
     sums = known.annotate(breakers=Count("pk", filter=is_open), held=Sum("holds", filter=is_open, default=0))
+    # A service may be a host that a producer named: each dead host of a long list would be a series of its own.
+    named = set(FlowSample.objects.filter(span_seconds=SINCE_EVER).values_list("service", flat=True))
+    by_name: dict[str, list[tuple[int, int]]] = {}
     for service, breakers, held in sums:
-        yield Value("breakers_open", (service,), breakers)
-        yield Value("jobs_held_by_outage", (service,), held)
+        by_name.setdefault(service if service in named else OTHER, []).append((breakers, held))
+    for name, counts in by_name.items():
+        breakers, held = map(sum, zip(*counts, strict=True))
+        yield Value("breakers_open", (name,), breakers)
+        yield Value("jobs_held_by_outage", (name,), held)
 
 
 def _limits() -> Iterator[Sample]:

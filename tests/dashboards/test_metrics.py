@@ -11,10 +11,12 @@ from django.conf import settings
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client, override_settings
+from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.metrics.catalogue import METRICS
 from dashboards.services.shared.cache import forget_all
+from jobs.models import SINCE_EVER, FlowSample, ServiceBreaker
 from jobs.services.upkeep.executors import register
 from jobs.states import JobState
 from queueops.core.web.leaving import LEAVING
@@ -92,6 +94,17 @@ def test_the_page_sums_up_allowances_by_project_and_knows_no_user():
     assert [found[f"queueops_allowance_{figure}", "project=acme"] for figure in figures] == [0.6, 4, 2, 3, 2]
     assert [found[f"queueops_allowance_{figure}", "project=idle"] for figure in figures] == [0, 0, 0, 0, 0]
     assert not [key for key in found if str(one) in str(key)]
+
+
+def test_outages_of_services_that_are_not_counted_by_name_are_one_series():
+    FlowSample.objects.create(span_seconds=SINCE_EVER, at=timezone.now(), service="known")
+    for service in ("known", "http:dead-1", "http:dead-2"):
+        ServiceBreaker.objects.create(service=service, project_id="acme", opened_at=timezone.now(), holds=3)
+    held = {key: value for key, value in scrape().items() if key[0] == "queueops_jobs_held_by_outage"}
+    assert held == {
+        ("queueops_jobs_held_by_outage", "service=known"): 3,
+        ("queueops_jobs_held_by_outage", "service=other"): 6,
+    }
 
 
 def test_every_metric_of_the_catalogue_is_on_the_page_with_its_kind():

@@ -31,6 +31,7 @@ COARSE_SECONDS = 300
 KEEP_COARSE = timedelta(hours=48)
 MAX_POINTS = 180
 MAX_SERVICES_NAMED = 200  # counted by name; all others count as one
+MAX_MODELS_NAMED = 1_000  # of all services; calls of others count without a model
 MAX_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5
@@ -244,13 +245,11 @@ def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> _Pa
         return _Part(0, is_through=False)
     [(after, upto, is_through)] = found
     if upto > after:
-        part = {"after": after, "upto": upto}
+        part = {"after": after, "upto": upto, "most_services": MAX_SERVICES_NAMED}
         if log == EVENT_LOG:
-            part |= {
-                "duration_ms": list(DURATION_MS),
-                "size_bytes": list(SIZE_BYTES),
-                "most_services": MAX_SERVICES_NAMED,
-            }
+            part |= {"duration_ms": list(DURATION_MS), "size_bytes": list(SIZE_BYTES)}
+        else:
+            part |= {"most_models": MAX_MODELS_NAMED}
         run_sql("jobs", statement, part)
         if log == EVENT_LOG:
             count_objectives(after, upto)

@@ -25,6 +25,7 @@ from django.db.models.functions import Cast
 from jobs.classify import Failure
 from jobs.features.fallback.fallback import WaitsForWay, reroute
 from jobs.features.fallback.ways import NAMED
+from jobs.features.pools.pools import pools_served
 from jobs.features.refused_calls.models import MAX_NAME_LENGTH
 from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
@@ -38,6 +39,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
+from queueops.core.sealing import MARK as SEALED
 from queueops.core.sql import plain_array, run_sql
 from queueops.tenancy.credential_pools.pools import MARK
 
@@ -231,7 +233,9 @@ def _hold(row: RefusedCalls) -> bool:
 
 def _send_another_way(ids: Sequence[UUID]) -> int:
     """Let the waiting jobs that name another way for missing credit go that way."""
-    naming = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField())).filter(text__contains=NAMED)
+    waiting = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField()))
+    # What an encrypted payload names is seen once it is opened.
+    naming = waiting.filter(Q(text__contains=NAMED) | Q(text__contains=SEALED))
     columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
     _, moved = reroute(
         [
@@ -244,7 +248,9 @@ def _send_another_way(ids: Sequence[UUID]) -> int:
 
 def _let_one_try(row: RefusedCalls) -> None:
     """
-    Put back the first of the row's held jobs that nothing else holds; if no job waits, delete the row.
+    Put back the first of the row's held jobs that some executor serves and nothing else holds.
+
+    If no job waits, delete the row.
 
     A turn checks MAX_HELD_LOOKED_AT jobs. If something else holds all of them, `probe_job_id` keeps the last one, and
     the next turn goes on behind it, within a second. After the last job, the next search begins in a minute.
@@ -252,6 +258,8 @@ def _let_one_try(row: RefusedCalls) -> None:
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
     # The order of the index of held jobs: any other order would sort all of them.
     due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
+    if (served := pools_served()) is not None:  # a job that nobody claims would keep the others from trying
+        due = due.filter(pool__in=served)
     behind = due.filter(pk__gt=_looked_at_until(row))
     looked_at = dict(behind.values_list("pk", "project_id")[:MAX_HELD_LOOKED_AT])
     given = {"ids": plain_array(list(looked_at)), "projects": list(looked_at.values()), "stop": row.name}

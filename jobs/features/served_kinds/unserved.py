@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, Q
 
 from jobs.classify import Failure
 from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, UNSERVED, closed_by, held_as_unknown, misfits_of
@@ -51,7 +51,9 @@ def waiting_for(switch: PauseSwitch) -> Q:
 def _tend(switch: PauseSwitch) -> int:
     held = Job.objects.filter(waiting_for(switch))
     late = Now() - timedelta(hours=settings.QUEUEOPS.unserved_hours)
-    old = held.filter(updated_at__lt=late).order_by("id").select_for_update(skip_locked=True)[:BURIED_AT_ONCE]
+    # Something else may have held a job for days, such as the pause of its batch. It lacks a worker since the switch.
+    lacking = Exists(PauseSwitch.objects.filter(pk=switch.pk, created_at__lt=late))
+    old = held.filter(lacking, updated_at__lt=late).order_by("id").select_for_update(skip_locked=True)[:BURIED_AT_ONCE]
     reasons = {job.pk: (job.kind, _failure(switch, job)) for job in old}
     moves = [Move(pk, error_code=failure.code, message=failure.message) for pk, (_, failure) in reasons.items()]
     buried = len(bury("reject", reasons, moves))

@@ -1,8 +1,8 @@
 -- Choose a job of each target that is out and due for a probe, and write the probe down.
 --
--- Probes take turns between projects: first come projects that have sent none. A project's jobs come in this order:
--- jobs on paths that have not failed, then jobs that were no probe lately, then jobs that have not failed. A target
--- gets one probe at a time for a project, and not two within `first`.
+-- Probes take turns between the projects that have a job to send: first come projects that have sent none. A project's
+-- jobs come in this order: jobs on paths that have not failed, then jobs that were no probe lately, then jobs that have
+-- not failed. A target gets one probe at a time for a project, and not two within `first`.
 --
 -- params  first, longest: seconds from the first probe to the second, and at most between two probes;
 --         last_doubling: the number of the pause's last doubling;
@@ -25,6 +25,18 @@ WITH due AS MATERIALIZED (
        -- A paused job would never be claimed, and so its probe would never reach the target.
        AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                         WHERE {{stands_still breaker}})
+       -- A project without a job to send, as asked below, would keep its turn: no other project would ever send a probe.
+       -- ORDER BY the columns of an index: otherwise the planner reads the whole table for each breaker.
+       AND (SELECT true FROM unnest('{read,write}'::text[]) AS one (call_type)
+             CROSS JOIN LATERAL (
+                   SELECT FROM jobs_job AS job
+                    WHERE job.service = breaker.service AND job.call_type = one.call_type
+                      AND job.project_id = breaker.project_id AND job.target = breaker.target
+                      AND job.status = 'rate_limited' AND NOT job.held
+                      AND (job.scheduled_at IS NULL OR job.lane IS NOT NULL)
+                      AND (%(pools)s::text[] IS NULL OR job.pool = ANY(%(pools)s::text[]))
+                    ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
+             LIMIT 1) IS TRUE
      ORDER BY service, target, probed_at NULLS FIRST, next_probe_at
 ), breaker AS MATERIALIZED (
     SELECT * FROM jobs_servicebreaker WHERE id IN (SELECT id FROM due) ORDER BY id FOR UPDATE SKIP LOCKED

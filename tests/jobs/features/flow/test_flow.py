@@ -30,6 +30,11 @@ from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.sql import run_sql
+from ratelimits.limiter.calls import Call
+from ratelimits.limiter.tallies import write_tallies
+from ratelimits.models import CallTally, Limit
+from ratelimits.subjects import Subject
 from tests.factories import make_jobs
 from tests.support.examples import examples
 from tests.support.flow import count_all
@@ -253,6 +258,19 @@ def test_more_services_than_there_is_room_for_share_a_name(monkeypatch):
     make_jobs(1, service="http:a.example")
     count_all()
     assert flow.totals().services["http:a.example"].submitted == 2
+
+
+def test_calls_granted_are_counted_by_a_bounded_number_of_services_and_models():
+    Limit.objects.all().delete()
+    after = 0
+    for _ in range(2):
+        for name in "abcd":
+            write_tallies([Call(Subject(name, "read", "acme", model=f"{name}-1"), cost=1)] * 2)
+        upto = CallTally.objects.latest("pk").pk
+        run_sql("jobs", "count_grants", {"after": after, "upto": upto, "most_services": 2, "most_models": 2})
+        after = upto
+    rows = DecisionTotal.objects.order_by("service").values_list("decision", "service", "model", "calls")
+    assert list(rows) == [("granted", "a", "a-1", 4), ("granted", "b", "b-1", 4), ("granted", "other", "", 8)]
 
 
 def test_a_series_has_no_gap_and_at_most_180_points():

@@ -142,6 +142,14 @@ def test_probes_go_round_over_projects_and_jobs_and_spend_their_attempts():
     assert set(Job.objects.exclude(pk__in=[job.id for job in sent]).values_list("retry_count", flat=True)) == {0}
 
 
+def test_a_project_that_has_no_job_to_send_leaves_the_probes_of_its_target_to_the_others():
+    go_out()
+    go_out("other", SECONDING)
+    Job.objects.filter(project_id="acme").update(status=JobState.RETRIED, scheduled_at=Now() + timedelta(minutes=1))
+    ServiceBreaker.objects.filter(project_id="other").update(probed_at=Now() - timedelta(hours=1))
+    assert probe().project == "other"
+
+
 def test_the_first_probe_is_of_a_path_that_has_not_failed_and_the_bad_one_is_its_own_from_then_on():
     bad = go_out(path=1)
     good = make_job(target=TARGET, path=2)

@@ -11,9 +11,10 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from jobs.classify import Failure
+from jobs.features.pools.pools import save_pool
 from jobs.features.refused_calls import stops
 from jobs.features.watches.watch_credentials import watch_credentials
-from jobs.models import Batch, DeadLetter, Job, PauseSwitch, RefusedCalls
+from jobs.models import Batch, DeadLetter, Executor, Job, PauseSwitch, RefusedCalls
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
@@ -25,7 +26,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import Now
-from queueops.tenancy.models import Credential
+from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_project
@@ -143,8 +145,11 @@ def test_one_success_begins_the_count_anew():
     assert not PauseSwitch.objects.exists()
 
 
-def test_a_job_that_names_another_way_for_it_goes_that_way_whether_it_was_sent_or_waits():
+@every_case("encrypted", [True, False], undone=True)
+def test_a_job_that_names_another_way_for_it_goes_that_way_whether_it_was_sent_or_waits(encrypted):
     make_keys("key-1", "key-2")
+    Project.objects.update(encrypted=encrypted)
+    forget_encrypted()
     other = {"credential": "key-2", "model": "other-1", "when": ["no_credit"]}
     submit(1, fallback=[other])
     refuse(claim(), 402, "credit_gone")
@@ -220,6 +225,19 @@ def test_a_job_tries_behind_however_many_that_something_else_holds(monkeypatch: 
     a_minute_later()
     stops.tend_stops()
     assert Job.objects.get(pk=claim()[0].id).batch_id == held.pk
+
+
+def test_a_job_tries_whose_pool_some_executor_serves():
+    make_keys("key-1")
+    save_pool("by-day", kinds=["llm.*"], actor="user:1")
+    submit(3)
+    refuse(claim(1), 402, "credit_gone")
+    save_pool("by-night", kinds=["llm.*"], place=1, actor="user:1")
+    submit(3)
+    given = {"pid": 1, "process_started_at": 0.0, "cluster_pid": 1, "slots": 9, "role": "general"}
+    Executor.objects.create(pool="by-night", **given)
+    stops.tend_stops()
+    assert Job.objects.get(held=False).pool == "by-night"
 
 
 def test_what_has_stopped_has_its_switch_again_should_it_be_taken_off():

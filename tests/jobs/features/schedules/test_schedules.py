@@ -18,6 +18,7 @@ from jobs.features.schedules.errors import BadSchedule, UnknownSchedule
 from jobs.features.schedules.fire_schedules import fire_schedules
 from jobs.features.schedules.schedules import (
     delete_schedule,
+    last_fires,
     next_fires,
     pause_schedule,
     preview_schedule,
@@ -37,6 +38,7 @@ from queueops.tenancy.moves import ProjectMoved
 from ratelimits.models import QuotaAlert
 from tests.factories import KIND, make_project, make_schedule
 from tests.support.cases import every_case
+from tests.support.plans import assert_bounded, explain_reads
 from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db
@@ -82,6 +84,23 @@ def test_a_fire_submits_the_job_and_the_next_one_is_an_hour_later():
     assert schedule.next_due_at == due_at + HOUR
     assert fire_schedules(at=due_at + timedelta(minutes=59)) == 0
     assert JobEvent.objects.get(job_id=job.pk).message == f"schedule:{schedule.pk}"
+
+
+def test_the_last_fire_of_a_schedule_is_found_without_reading_the_others():
+    schedules = [make_schedule(f"s{number}") for number in range(3)]
+    now = database_moment()
+    rows = [
+        ScheduleFire(schedule=one, project_id="acme", due_at=now - minute * timedelta(minutes=1), outcome="submitted")
+        for one in schedules[:2]
+        for minute in range(2000)
+    ]
+    ScheduleFire.objects.bulk_create(rows)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobs_schedulefire")
+    ids = [one.pk for one in schedules]
+    assert {pk: fire.due_at for pk, fire in last_fires(ids).items()} == dict.fromkeys(ids[:2], now)
+    for plan in explain_reads(lambda: last_fires(ids)):
+        assert_bounded(plan, rows=len(ids), blocks=100)
 
 
 def test_several_jobs_are_a_batch_of_the_schedules_name():

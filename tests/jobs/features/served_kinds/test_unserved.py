@@ -22,7 +22,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate.pauses import pause_scope, settle_holds
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
-from tests.factories import make_job, make_jobs
+from tests.factories import make_batch, make_job, make_jobs
 from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +45,7 @@ def claimed_by(kinds: ServedKinds, wanted: int = 10) -> list[str]:
 
 def set_back(hours: float) -> None:
     Job.objects.update(updated_at=Now() - timedelta(hours=hours))
+    PauseSwitch.objects.update(created_at=Now() - timedelta(hours=hours))
 
 
 def test_a_claim_takes_what_it_knows_and_the_next_leaves_out_what_it_does_not():
@@ -174,6 +175,19 @@ def test_what_waits_too_long_is_buried_and_told_before(settings):
     assert not PauseSwitch.objects.exists()
     watch_unserved()
     assert not QuotaAlert.objects.filter(resolved_at=None).exists()
+
+
+def test_what_a_pause_has_held_for_days_is_not_buried_as_soon_as_its_kind_has_no_worker():
+    batch = make_batch()
+    [paused] = make_jobs(1, kind="later.kind", payload="{}", batch=batch)
+    pause_scope("batch", str(batch.pk), actor="user:1")
+    set_back(1000)
+    make_jobs(1, kind="later.kind", payload="{}")
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    kinds.tend()
+    assert tend_unserved() == 0
+    assert Job.objects.get(pk=paused.pk).status == JobState.QUEUED
 
 
 @every_case("scope", ["unknown", "unfit"], undone=True)

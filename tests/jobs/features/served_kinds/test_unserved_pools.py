@@ -258,6 +258,7 @@ def test_each_pool_where_nobody_knows_a_kind_is_an_alert_of_its_own_and_its_jobs
         f"no worker of pool old knows kind {KIND}"
     ]
     Job.objects.filter(project="old").update(updated_at=Now() - timedelta(hours=25))
+    PauseSwitch.objects.update(created_at=Now() - timedelta(hours=25))
     assert tend_unserved() == 2
     assert set(DeadLetter.objects.values_list("project", flat=True)) == {"old"}
     assert "no worker of pool old that knows" in DeadLetter.objects.all()[0].error_message
