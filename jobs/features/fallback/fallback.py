@@ -7,11 +7,12 @@ One guarded statement moves waiting jobs; a job that is under way is given back 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from jobs.classify import Failure, is_outage, is_retryable
 from jobs.features.fallback.ways import WayColumns, as_text, columns_of, shown, ways_of
@@ -25,6 +26,8 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import SealedAway, open_json
 from queueops.core.sql import nullable, plain_array, run_sql
+
+logger = logging.getLogger(__name__)
 
 REROUTED_AT_ONCE = 200
 WORDS: dict[Condition, str] = {
@@ -51,10 +54,10 @@ class Reroute(NamedTuple):
 
     job: UUID
     reason: Condition
-    handler: Handler
     ways: Sequence[Fallback]
     at_step: int
     to_step: int
+    to: WayColumns
     stood: StoodAs
 
 
@@ -116,11 +119,25 @@ def _way_of(row: WaitsForWay) -> Reroute | None:
         known = ways_of(row.kind, open_json(row.payload))
     except SealedAway:
         return None
-    to_step = known and next_way(known[1], row.fallback_step, row.reason)
-    if not known or not to_step:
-        return None
     stood = StoodAs(row.project, row.user, row.service, row.model, row.credential, row.waited)
-    return Reroute(row.id, row.reason, *known, row.fallback_step, to_step, stood)
+    return known and _reroute(row.id, row.reason, *known, at_step=row.fallback_step, stood=stood)
+
+
+def _reroute(
+    job: UUID, reason: Condition, handler: Handler, ways: Sequence[Fallback], *, at_step: int, stood: StoodAs
+) -> Reroute | None:
+    """Return how a job goes on; None: on no way, or on one that its handler cannot describe."""
+    to_step = next_way(ways, at_step, reason)
+    if not to_step:
+        return None
+    try:
+        to = columns_of(handler, ways[to_step - 1], job=job, project=stood.project, user=stood.user)
+    except DatabaseError:
+        raise
+    except Exception:  # the handler's own code: its error would keep all other jobs from going on
+        logger.exception("job %s stays on its way: its handler %s cannot describe the next", job, handler.kind)
+        return None
+    return Reroute(job, reason, ways, at_step, to_step, to, stood)
 
 
 def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, Reroute]:
@@ -134,11 +151,11 @@ def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, 
     for job, failure, repeatable in failures:
         reason = _condition(failure, repeatable=repeatable)
         known = reason and ways_of(job.kind, job.payload)
-        to_step = known and next_way(known[1], job.fallback_step, reason) if reason else None
-        if not reason or not known or not to_step:
+        if not reason or not known:
             continue
         stood = StoodAs(job.project, job.user_id, job.service, job.model, job.credential, job.waited)
-        found[job.id] = Reroute(job.id, reason, *known, job.fallback_step, to_step, stood)
+        if one := _reroute(job.id, reason, *known, at_step=job.fallback_step, stood=stood):
+            found[job.id] = one
     return found
 
 
@@ -154,10 +171,7 @@ def move_another_way(going: Sequence[Reroute]) -> dict[UUID, str]:
     """Move waiting jobs to another way, in the caller's transaction; return the status of each job that moved."""
     if not going:
         return {}
-    ways = [
-        columns_of(one.handler, one.ways[one.to_step - 1], job=one.job, project=one.stood.project, user=one.stood.user)
-        for one in going
-    ]
+    ways = [one.to for one in going]
     watches = [watched(one.ways, one.to_step) for one in going]
     parameters = {
         "ids": [one.job for one in going],
@@ -176,24 +190,24 @@ def move_another_way(going: Sequence[Reroute]) -> dict[UUID, str]:
         "costs_by_unit": nullable([way.costs for way in ways]),
         "afters": plain_array([watch.after_seconds for watch in watches]),
         "on_outages": plain_array([watch.on_outage for watch in watches]),
-        "messages": [_message(one, way) for one, way in zip(going, ways, strict=True)],
-        "data": [_data(one, way) for one, way in zip(going, ways, strict=True)],
+        "messages": [_message(one) for one in going],
+        "data": [_data(one) for one in going],
     }
     return dict(run_sql("jobs", "reroute_jobs", parameters))
 
 
-def _message(one: Reroute, way: WayColumns) -> str:
-    to = f"{way.model} of {way.service}" if way.model else way.service
+def _message(one: Reroute) -> str:
+    to = f"{one.to.model} of {one.to.service}" if one.to.model else one.to.service
     return f"goes on with {to}: {WORDS[one.reason].format(waited=one.stood.waited)}"
 
 
-def _data(one: Reroute, way: WayColumns) -> str:
+def _data(one: Reroute) -> str:
     return as_text(
         {
             "operation": "reroute",
             "fallback_step": one.to_step,
             "reason": one.reason,
             "from": shown(one.stood.service, one.stood.model, one.stood.credential),
-            "to": shown(way.service, way.model, way.credential),
+            "to": shown(one.to.service, one.to.model, one.to.credential),
         }
     )

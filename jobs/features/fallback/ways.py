@@ -11,10 +11,12 @@ from pydantic import ValidationError
 
 from jobs.handlers.fallback import Fallback
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
+from jobs.lanes import escaped
 from jobs.services.submit.choose_lane import choose_lanes
 from jobs.services.submit.prepare import PreparedJob, describe
 from jobs.services.submit.spec import JobSpec
 from queueops.core.sql import nullable, plain_array, run_sql
+from ratelimits.subjects import MAX_NAME_LENGTH
 
 NAMED = '"fallback"'  # in the text of every payload that names other ways
 
@@ -68,9 +70,16 @@ class WayColumns(NamedTuple):
 
 
 def columns_of(handler: Handler, way: Fallback, *, job: UUID, project: str, user: UUID | None) -> WayColumns:
-    """Return a job's columns for one of its ways."""
+    """
+    Return a job's columns for one of its ways.
+
+    Raises:
+        ValueError: The way's model has too long a name. The handler's own code may raise anything.
+    """
     spec = JobSpec.model_construct(kind=handler.kind, payload={}, user_id=user)
     details, cost = describe(handler, way.payload, spec)
+    if len(escaped(details.model or "")) > MAX_NAME_LENGTH:
+        raise ValueError(f"a model's name has at most {MAX_NAME_LENGTH} characters, percent-encoded")
     service = handler.service_of(way.payload)
     prepared = PreparedJob(job, handler, spec, "{}", service, cost, details)
     [chosen] = choose_lanes([prepared], project)

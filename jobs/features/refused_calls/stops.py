@@ -39,6 +39,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import MARK as SEALED
 from queueops.core.sql import plain_array, run_sql
 from queueops.tenancy.credential_pools.pools import MARK
@@ -100,20 +101,25 @@ def note_answered(answered: Sequence[Succeeded | GivenBack]) -> None:
 
 def tend_stops() -> None:
     """Hold the jobs of stopped calls, let one job a minute of each stop try, and put back jobs of stops that ended."""
-    opened = False
-    for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED).order_by("pk"):
-        row = RefusedCalls.objects.filter(name=switch.key, stopped_at__isnull=False).first()
-        due = row is not None and RefusedCalls.objects.filter(
-            Q(tried_at=None) | Q(tried_at__lt=Now() - TRIED_EVERY), pk=row.pk
-        )
-        if row is None:
-            switch.delete()
-            opened = True
-        elif due and due.exists():
-            opened |= _hold(row)
-            _let_one_try(row)
-    if opened:
+    opened: list[bool] = []
+    switches = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED).order_by("pk")
+    one_by_one(list(switches), lambda switch: opened.append(_tend(switch)), what="the stop of refused calls")
+    if any(opened):
         pauses.release_uncovered(chunks=CHUNKS)
+
+
+def _tend(switch: PauseSwitch) -> bool:
+    """Tend one stop; return whether jobs may be put back."""
+    row = RefusedCalls.objects.filter(name=switch.key, stopped_at__isnull=False).first()
+    if row is None:
+        switch.delete()
+        return True
+    due = RefusedCalls.objects.filter(Q(tried_at=None) | Q(tried_at__lt=Now() - TRIED_EVERY), pk=row.pk)
+    if not due.exists():
+        return False
+    opened = _hold(row)
+    _let_one_try(row)
+    return opened
 
 
 @transaction.atomic

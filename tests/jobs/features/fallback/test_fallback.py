@@ -16,7 +16,7 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 
 from jobs.classify import Failure
-from jobs.features.fallback import fallback
+from jobs.features.fallback import fallback, ways
 from jobs.features.fallback.fallback import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.features.recovery.replay import repair
@@ -28,6 +28,7 @@ from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed
+from jobs.services.submit import prepare
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import JobState
@@ -173,6 +174,27 @@ def test_a_wait_for_a_retry_or_a_schedule_is_no_wait_for_a_limit():
     job = submit({**OTHER, "after_seconds": 0})
     move_jobs("back_off", [Move(job.pk, delay_seconds=60, message="later")])
     assert reroute_waiting() == 0
+
+
+def test_a_way_that_its_handler_cannot_describe_keeps_no_other_job_from_going_on(monkeypatch):
+    def describe(handler: Any, payload: Any, spec: Any) -> Any:
+        if payload.model == "broken":
+            raise KeyError(payload.model)
+        return prepare.describe(handler, payload, spec)
+
+    open_credentials()
+    monkeypatch.setattr(ways, "describe", describe)
+    broken, well = (submit({**OTHER, "model": name, "after_seconds": 0}) for name in ("broken", "large-1"))
+    for job in (broken, well):
+        park(job, waited=1)
+    assert reroute_waiting() == 1
+    assert [way_of(job)[3] for job in (broken, well)] == [0, 1]
+    Job.objects.all().delete()
+    job = submit({**OTHER, "model": "broken"})
+    [claimed] = claim()
+    fail(claimed, Failure("http_503", "ProviderError", "down", "answered", status=503))
+    assert way_of(job)[3] == 0
+    assert (job.status, job.retry_count) == (JobState.RETRIED, 1)
 
 
 def test_while_the_target_is_out_all_but_its_probe_go_on():
