@@ -152,6 +152,25 @@ def test_a_job_whose_handler_states_no_most_waits_under_a_budget_until_it_does(m
     assert BudgetPeriod.objects.get().spent == 2 * (10 * 2 + 10 * 8)
 
 
+def test_a_job_whose_budget_has_no_known_zone_waits_until_it_has_one(model):
+    set_prices(model.service)
+    budget = a_budget(10 * BOUND)
+    submit(model, 2)
+    for zone in ("localtime", "No/Such"):
+        Budget.objects.filter(pk=budget.pk).update(time_zone=zone)
+        budgets.forget()
+        drain()
+        assert tend_budget_waits() == 0
+        waiting = explain_waiting(Job.objects.all()[0])
+        assert waiting is not None
+        assert "budget pilot cannot count it: the database does not know its time zone" in waiting.reasons[0].text
+    Budget.objects.filter(pk=budget.pk).update(time_zone="Europe/Vienna")
+    budgets.forget()
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+
+
 def priced(unit: str, *, via: str = "live", amount: int = 2_000_000) -> None:
     Price.objects.create(
         provider="translator", model="small-1", unit=unit, via=via, amount=amount, valid_from="2026-01-01T00:00Z"
