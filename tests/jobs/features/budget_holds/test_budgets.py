@@ -26,6 +26,7 @@ from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAler
 from ratelimits.money import budgets, prices
 from ratelimits.money.reports import total
 from ratelimits.money.save_budget import change_budget, create_budget, delete_budget
+from ratelimits.money.spend import Unpriced, tell_missing
 from tests.factories import make_jobs, make_project
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices
@@ -266,6 +267,12 @@ def test_a_budget_that_rejects_fails_what_no_price_lets_it_count(monkeypatch, op
     assert (letter.error_code, letter.error_message.partition(":")[0]) == ("cost_unknown", "pilot")
     assert "`most`" in letter.remediation
     assert not Spend.objects.exists()
+
+
+def test_the_alert_of_a_missing_price_names_each_project_that_it_concerns():
+    for projects in (("acme", "beta"), ("gamma",)):
+        tell_missing([Unpriced("openai", "m", "live", project, frozenset()) for project in projects])
+    assert QuotaAlert.objects.get(kind="missing_price").figures["projects"] == ["acme", "beta", "gamma"]
 
 
 def test_a_job_of_who_bills_nothing_goes_under_a_budget_and_one_that_is_billed_after_all_waits(monkeypatch):
