@@ -24,7 +24,7 @@ from .prices import forget, price_list, price_of
 
 FILLED_AT_ONCE = 1_000
 MAX_SUBJECT = 300  # characters
-MAX_PROJECTS_NAMED = 1_000  # of one alert
+MAX_PROJECTS_UNPRICED = 1_000  # of one alert
 
 
 class Payer(NamedTuple):
@@ -153,7 +153,7 @@ def tell_missing(calls: Sequence[Unpriced]) -> None:
     units, projects = _told(named, "units"), _told(named, "projects")
     for call in calls:
         units[call.subject] |= call.units
-        if len(projects[call.subject]) < MAX_PROJECTS_NAMED:
+        if len(projects[call.subject]) < MAX_PROJECTS_UNPRICED:
             projects[call.subject].add(call.project)
     open_all([_opening(named[one], sorted(units[one]), sorted(projects[one])) for one in sorted(named)])
 

@@ -30,8 +30,8 @@ from ratelimits.models import QuotaAlert
 
 Severity = QuotaAlert.Severity
 
-LOOKED_AT_ONCE = 500  # objectives in one call
-READ_AT_ONCE = 100  # objectives in one statement
+OBJECTIVES_A_LOOK = 500  # objectives in one call
+OBJECTIVES_A_READ = 100  # objectives in one statement
 MAX_RECALLED = 200_000  # jobs from before an objective was made
 RECALL_SETTLES_SECONDS = 5.0
 MIN_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
@@ -74,7 +74,7 @@ def watch_objectives(*, at: float | None = None) -> None:
     """
     Alert about objectives that are broken, or whose budget is used up too fast; one alert each, which may get graver.
 
-    Each call looks at the next LOOKED_AT_ONCE, so that one project's objectives do not hide those of another. Alerts of
+    Each call looks at the next OBJECTIVES_A_LOOK, so that one project's objectives do not hide those of another. Alerts of
     the others stay as they are.
 
     Args:
@@ -85,8 +85,8 @@ def watch_objectives(*, at: float | None = None) -> None:
     turn = _turn.of(everyone)
     keep = {str(pk) for pk in {*everyone} - {*turn}}
     found: list[Opening] = []
-    for place in range(0, len(turn), READ_AT_ONCE):
-        some = turn[place : place + READ_AT_ONCE]
+    for place in range(0, len(turn), OBJECTIVES_A_READ):
+        some = turn[place : place + OBJECTIVES_A_READ]
         standings = standings_of(Objective.objects.filter(pk__in=some), at=at)
         found += _openings(standings.values())
         keep |= {str(one.objective.pk) for one in standings.values() if _is_kept(one)}
@@ -106,11 +106,11 @@ class _Turn:
     last: int | None = None
 
     def of(self, everyone: Sequence[int]) -> Sequence[int]:
-        """Return the ids that follow the last turn's, at most LOOKED_AT_ONCE; `everyone` is in order."""
+        """Return the ids that follow the last turn's, at most OBJECTIVES_A_LOOK; `everyone` is in order."""
         if self.last is None and everyone:
             self.last = random.choice(everyone)  # noqa: S311 - spreads, hides nothing
         first = bisect_right(everyone, self.last or 0)
-        turn = [*everyone[first:], *everyone[:first]][:LOOKED_AT_ONCE]
+        turn = [*everyone[first:], *everyone[:first]][:OBJECTIVES_A_LOOK]
         self.last = turn[-1] if turn else None
         return turn
 

@@ -276,8 +276,8 @@ def test_it_ends_when_jobs_start_in_time_again_and_the_budget_suffices():
 
 
 def test_objectives_beyond_one_look_have_their_turn_and_keep_their_alerts_meanwhile(monkeypatch):
-    monkeypatch.setattr(watch, "LOOKED_AT_ONCE", 2)
-    monkeypatch.setattr(watch, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(watch, "OBJECTIVES_A_LOOK", 2)
+    monkeypatch.setattr(watch, "OBJECTIVES_A_READ", 1)
     for name in "abcde":
         an_objective(name=name)
     jobs_that(began_ago=6 * MINUTE, count=6)
