@@ -74,8 +74,8 @@ def watch_objectives(*, at: float | None = None) -> None:
     """
     Alert about objectives that are broken, or whose budget is used up too fast; one alert each, which may get graver.
 
-    Each call looks at the next OBJECTIVES_A_LOOK, so that one project's objectives do not hide those of another. Alerts of
-    the others stay as they are.
+    Each call looks at the next OBJECTIVES_A_LOOK, so that one project's objectives do not hide those of another. Alerts
+    of the others stay as they are.
 
     Args:
         at: Seconds since 1970; None: now.
