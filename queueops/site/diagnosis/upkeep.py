@@ -147,11 +147,11 @@ def examine_zones() -> DoctorFinding:
     known = Func(F("time_zone"), function="ratelimits_known_zone", output_field=CharField())
     budgets = (
         Budget.objects.alias(known=known)
-        .filter(known=None)
+        .filter(known__isnull=True)
         .exclude(period=Budget.Period.TOTAL)
         .values_list("name", "project", "time_zone")
     )
-    allowances = Allowance.objects.alias(known=known).filter(known=None).values_list("project", "time_zone")
+    allowances = Allowance.objects.alias(known=known).filter(known__isnull=True).values_list("project", "time_zone")
     found = [f"budget {name} of {project}: {zone}" for name, project, zone in budgets]
     found += [f"the allowance of {project}: {zone}" for project, zone in allowances]
     if not found:

@@ -123,7 +123,7 @@ def test_a_stored_zone_that_the_database_does_not_know_counts_as_utc_and_stops_n
     assert tend_allowance_alerts() == 2
     assert {row[0] for row in run_sql("ratelimits", "sum_usage", {})} == {"acme", "other"}
     Allowance.objects.filter(pk="acme").update(time_zone="No/Such")
-    assert users_of_allowances(Allowance.objects.all()).keys() == {"acme", "other"}
+    assert users_of_allowances(list(Allowance.objects.all())).keys() == {"acme", "other"}
     assert standing("acme", user).used == 8
 
 
