@@ -314,8 +314,10 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["service", "project", "target"],
-                name="jobs_job_ways_idx",
-                condition=models.Q(fallback_on_outage=True, status__in=sorted(WAITING), held=False),
+                name="jobs_job_cut_off_idx",
+                # Each round of an outage would read again the jobs that are to run later.
+                condition=models.Q(fallback_on_outage=True, status__in=sorted(WAITING), held=False)
+                & (models.Q(scheduled_at=None) | models.Q(status="rate_limited")),
             ),
             models.Index(
                 fields=["service", "project", "target"],

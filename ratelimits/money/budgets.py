@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from cachetools import TTLCache, cached
+from django.db.models import CharField, F, Func, Q
 
 from queueops.core.postgres.replica import from_primary
 from queueops.core.sql import plain_array, run_sql, text_array
@@ -18,6 +19,8 @@ from ratelimits.models import Budget, Via
 from .spend import Payer
 
 BUDGETS_KEPT_SECONDS = 0.5  # a budget that another process made takes effect at most this late
+_KNOWN_ZONE = Func(F("time_zone"), function="ratelimits_known_zone", output_field=CharField())
+_HAS_ZONE = Q(period=Budget.Period.TOTAL) | Q(known_zone__isnull=False)
 EXHAUSTED = "budget_exhausted"
 COST_UNKNOWN = "cost_unknown"
 
@@ -27,13 +30,19 @@ NO_PRICE_OF = {INPUT_TOKENS: "no_input_price", OUTPUT_TOKENS: "no_output_price",
 UNBOUNDED = "unbounded"  # nobody knows how much output it can bring
 UNCOUNTED = "uncounted"  # nobody knows how many tokens its input has, such as pictures
 UNSTATED = "unstated"  # its handler does not say how much a call can use
+NO_ZONE = "no_zone"  # the database does not know the budget's time zone, so nobody knows what it has spent
 PRICELESS = frozenset({MISSING_PRICE, *NO_PRICE_OF.values()})
 FOR_GOOD = frozenset({UNCOUNTED, UNSTATED})  # adding a price does not help
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRule:
-    """The fields of a budget that say for whom it pays."""
+    """
+    The fields of a budget that say for whom it pays.
+
+    Attributes:
+        has_zone: Whether the database knows where its periods begin.
+    """
 
     id: int
     name: str
@@ -41,6 +50,7 @@ class BudgetRule:
     scope: str
     user_id: UUID | None
     batch_id: UUID | None
+    has_zone: bool = True
 
     def key_of(self, payer: Payer) -> str | None:
         """The key under which the budget pays for a call; None: it does not pay. The same as in paying_periods.sql."""
@@ -151,6 +161,11 @@ def budgets_of(project_id: str) -> tuple[BudgetRule, ...]:
     return _read().get(project_id, ())
 
 
+def has_zone(budget_id: int) -> bool:
+    """Whether the database knows where a budget's periods begin."""
+    return Budget.objects.alias(known_zone=_KNOWN_ZONE).filter(_HAS_ZONE, pk=budget_id).exists()
+
+
 def forget() -> None:
     """Make the next call read the budgets again. Call this after changing a budget."""
     with _kept_lock:
@@ -161,8 +176,8 @@ def forget() -> None:
 @from_primary
 def _read() -> dict[str, tuple[BudgetRule, ...]]:
     found: dict[str, list[BudgetRule]] = {}
-    for row in Budget.objects.order_by("pk"):
-        rule = BudgetRule(row.pk, row.name, row.project_id, row.scope, row.user_id, row.batch_id)
+    for row in Budget.objects.order_by("pk").alias(known_zone=_KNOWN_ZONE).annotate(has_zone=_HAS_ZONE):
+        rule = BudgetRule(row.pk, row.name, row.project_id, row.scope, row.user_id, row.batch_id, row.has_zone)
         found.setdefault(row.project_id, []).append(rule)
     return {project: tuple(rules) for project, rules in found.items()}
 
@@ -172,13 +187,19 @@ def weigh_budgets(calls: Sequence[AskedMoney]) -> Weighed:
     Say for which of these calls all their budgets have room, in the order given. Locks the budgets' periods.
 
     Nothing is taken yet: the caller's transaction tells `hold_money` which calls really go. If one budget has no room
-    for a call, the call takes nothing of the others either, and smaller calls behind it may go.
+    for a call, the call takes nothing of the others either, and smaller calls behind it may go. A call waits
+    if one of its budgets has a time zone that the database does not know.
     """
     wanted = {call.job_id: places_of(call.payer) for call in calls}
     at = min((call.at for call in calls), default=0.0)
-    standings = _lock(sorted({(rule.id, key) for places in wanted.values() for rule, key in places}), at)
+    counting = {(rule.id, key) for places in wanted.values() for rule, key in places if rule.has_zone}
+    standings = _lock(sorted(counting), at)
     weighed = Weighed(room={one.period: one.amount - one.spent - one.held for one in standings.values()})
     for call in calls:
+        if lost := [(rule, key) for rule, key in wanted[call.job_id] if not rule.has_zone]:
+            rule, key = lost[0]
+            weighed.shortages[call.job_id] = _without_zone(rule, key)
+            continue
         places = [(rule, standings[rule.id, key]) for rule, key in wanted[call.job_id] if (rule.id, key) in standings]
         short = next(
             ((rule, one) for rule, one in places if call.most is None or call.most > weighed.room[one.period]), None
@@ -193,6 +214,10 @@ def weigh_budgets(calls: Sequence[AskedMoney]) -> Weighed:
             rule.id, one.key, rule.name, one.policy, one.amount, one.spent, held, call.most, call.why
         )
     return weighed
+
+
+def _without_zone(rule: BudgetRule, key: str) -> Shortage:
+    return Shortage(rule.id, key, rule.name, Budget.Policy.WAIT, amount=0, spent=0, held=0, most=None, why=NO_ZONE)
 
 
 def hold_money(calls: Sequence[AskedMoney], weighed: Weighed) -> None:

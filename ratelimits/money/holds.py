@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.db.models import QuerySet, Sum
 
+from queueops.core.postgres.zones import zone_of
 from queueops.core.sql import plain_array, run_sql, text_array
 from ratelimits.costs import Usage
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Spend
@@ -164,7 +164,7 @@ def spent_of(period: BudgetPeriod) -> QuerySet[Spend]:
 
 def end_of(period: BudgetPeriod) -> datetime | None:
     """When the next period begins; None: never."""
-    budget, zone = period.budget, ZoneInfo(period.budget.time_zone)
+    budget, zone = period.budget, zone_of(period.budget.time_zone)
     begun = period.starts_at.astimezone(zone)
     if budget.period == Budget.Period.TOTAL:
         return None

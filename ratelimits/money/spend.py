@@ -24,6 +24,7 @@ from .prices import forget, price_list, price_of
 
 FILLED_AT_ONCE = 1_000
 MAX_SUBJECT = 300  # characters
+MAX_PROJECTS_UNPRICED = 1_000  # of one alert
 
 
 class Payer(NamedTuple):
@@ -147,22 +148,27 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
 
 
 def tell_missing(calls: Sequence[Unpriced]) -> None:
-    """Open an alert for each provider, model and way of these calls, with the project of one call that had no price."""
+    """Open an alert for each provider, model and way of these calls, with the projects whose calls had no price."""
     named = {call.subject: call for call in calls}
-    units = _units_told(named)
+    units, projects = _told(named, "units"), _told(named, "projects")
     for call in calls:
         units[call.subject] |= call.units
-    open_all([_opening(named[subject], sorted(units[subject])) for subject in sorted(named)])
+        if len(projects[call.subject]) < MAX_PROJECTS_UNPRICED:
+            projects[call.subject].add(call.project)
+    open_all([_opening(named[one], sorted(units[one]), sorted(projects[one])) for one in sorted(named)])
 
 
-def _units_told(subjects: Collection[str]) -> dict[str, set[str]]:
-    """The units of the open alerts: without them an alert would end while calls that it told of have no price."""
+def _told(subjects: Collection[str], figure: str) -> dict[str, set[str]]:
+    """
+    A figure of the open alerts. Without it an alert would end while calls that it told of have no price, and would
+    forget the projects of earlier calls.
+    """
     told = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, subject__in=subjects, resolved_at=None)
-    known = {alert.subject: set(alert.figures.get("units", ())) for alert in told}
+    known = {alert.subject: set(alert.figures.get(figure, ())) for alert in told}
     return {subject: known.get(subject, set()) for subject in subjects}
 
 
-def _opening(call: Unpriced, units: Sequence[str]) -> Opening:
+def _opening(call: Unpriced, units: Sequence[str], projects: Sequence[str]) -> Opening:
     rates = price_list(call.provider, call.model, via=call.via).at(datetime.now(UTC))
     lacks = " and ".join(unit.replace("_", " ") for unit in units if unit not in rates) if rates else ""
     what = f"no price of {lacks}" if lacks else "no price"
@@ -177,7 +183,7 @@ def _opening(call: Unpriced, units: Sequence[str]) -> Opening:
             "provider": call.provider,
             "model": call.model,
             "via": call.via,
-            "projects": [call.project],
+            "projects": list(projects),
             "units": list(units),
         },
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 from django.db.models import QuerySet, Sum
 
 from queueops.core.clock import database_now
+from queueops.core.postgres.zones import zone_of
 from ratelimits.models import Budget, BudgetPeriod, Spend
 
 from .holds import end_of, spent_of
@@ -51,7 +51,7 @@ def begin_of(budget: Budget, moment: datetime) -> datetime:
     """The beginning of the period that contains a moment, as in period_start.sql."""
     if budget.period == Budget.Period.TOTAL:
         return BEGINNING
-    zone = ZoneInfo(budget.time_zone)
+    zone = zone_of(budget.time_zone)
     day = moment.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     return (day.replace(day=1) if budget.period == Budget.Period.MONTH else day).replace(tzinfo=zone)
 

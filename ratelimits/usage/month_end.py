@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+
+from queueops.core.postgres.zones import zone_of
 
 MONTH = re.compile(r"^[0-9]{4}-(0[1-9]|1[0-2])\Z")
 
@@ -20,5 +21,5 @@ def month_end(month: str, zone: str) -> datetime:
         month: `YYYY-MM`.
     """
     year, number = int(month[:4]), int(month[5:])
-    first = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=ZoneInfo(zone))
+    first = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=zone_of(zone))
     return first.astimezone(UTC)

@@ -15,6 +15,7 @@ from django.db.models import Case, Count, Exists, F, Func, IntegerField, OuterRe
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
+from queueops.core.postgres.zones import zone_of
 from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageTracking
 
 from .models import NEAR, PASSED
@@ -140,7 +141,7 @@ def months_until(month: str, count: int) -> list[str]:
 
 def current_month(zone: str) -> str:
     """The current month in a zone, `YYYY-MM`."""
-    return f"{timezone.now().astimezone(ZoneInfo(zone)):%Y-%m}"
+    return f"{timezone.now().astimezone(zone_of(zone)):%Y-%m}"
 
 
 def was_used(project_id: str, month: str) -> bool:

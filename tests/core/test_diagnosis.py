@@ -17,10 +17,10 @@ from queueops.site.diagnosis.access import examine_issuers
 from queueops.site.diagnosis.database import examine_replica
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.surroundings import examine_metrics, examine_settings
-from queueops.site.diagnosis.upkeep import examine_kinds, examine_sums
+from queueops.site.diagnosis.upkeep import examine_kinds, examine_sums, examine_zones
 from queueops.tenancy.models import Issuer
-from ratelimits.models import Limit
-from tests.factories import make_window
+from ratelimits.models import Budget, Limit
+from tests.factories import make_allowance, make_window
 from tests.support.issuers import Signer, make_issuer, publishing
 
 
@@ -33,6 +33,19 @@ def test_sums_that_stand_still_are_told_with_what_to_do():
     assert "pg_stat_activity" in found.advice
     FlowCursor.objects.update(counted=9)
     assert examine_sums().verdict is DoctorVerdict.OK
+
+
+@pytest.mark.django_db
+def test_a_stored_zone_that_the_database_does_not_know_is_told_with_its_budget():
+    make_allowance(time_zone="No/Such")
+    for name, zone, period in (("a", "localtime", "month"), ("b", "UTC", "day"), ("c", "localtime", "total")):
+        Budget.objects.create(project_id="acme", name=name, amount=1, time_zone=zone, period=period)
+    found = examine_zones()
+    assert found.verdict is DoctorVerdict.FAIL
+    assert found.observation == "budget a of acme: localtime; the allowance of acme: No/Such"
+    Budget.objects.all().delete()
+    make_allowance(time_zone="UTC")
+    assert examine_zones().verdict is DoctorVerdict.OK
 
 
 def settings_with(**fields: Any) -> override_settings:

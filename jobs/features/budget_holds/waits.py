@@ -30,6 +30,8 @@ _OF_UNIT = {why: f" of {unit.replace('_', ' ')}" for unit, why in budgets.NO_PRI
 def why_unknown(why: str, *, kind: str, provider: str, model: str) -> str:
     """Say why nobody knows what a job can cost: a sentence without its full stop."""
     match why:
+        case budgets.NO_ZONE:
+            return "the database does not know its time zone: delete it, and make it with another zone"
         case budgets.UNSTATED:
             return f"the handler of {kind} does not say how much a call can use at most"
         case budgets.UNBOUNDED:
@@ -79,7 +81,7 @@ def _known_now(unknown: QuerySet[BudgetWait]) -> QuerySet[BudgetWait]:
 
     Each query leaves out what cannot be known, or many such jobs would keep later ones waiting for good.
     """
-    met = [_unstated(), *_priced(unknown, datetime.fromtimestamp(database_now(), UTC))]
+    met = [_unstated(), *_zoned(unknown), *_priced(unknown, datetime.fromtimestamp(database_now(), UTC))]
     return unknown.filter(reduce(or_, met)).order_by("since")
 
 
@@ -88,6 +90,13 @@ def _unstated() -> Q:
     stating = [name for name, kind in served_names().items() if find_handler(kind).most is not None]
     states = Q(Exists(_JOB.filter(kind__in=stating)))
     return Q(why=budgets.UNSTATED) & (~Q(provider__in=prices.who_bills()) | states)
+
+
+def _zoned(unknown: QuerySet[BudgetWait]) -> Iterator[Q]:
+    """Jobs of a budget whose time zone the database knows by now, as after an upgrade of its zones."""
+    own = Q(why=budgets.NO_ZONE)
+    if (wait := unknown.filter(own).first()) and budgets.has_zone(wait.budget_id):
+        yield own
 
 
 def _priced(unknown: QuerySet[BudgetWait], now: datetime) -> Iterator[Q]:

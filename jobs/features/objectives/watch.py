@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -17,7 +19,7 @@ from jobs.features.objectives.objectives import (
     ObjectiveStanding,
     budget_of,
     span_words,
-    standing_objectives,
+    standings_of,
     words_of,
 )
 from jobs.models import FlowCursor, Objective, ObjectiveSample
@@ -28,6 +30,8 @@ from ratelimits.models import QuotaAlert
 
 Severity = QuotaAlert.Severity
 
+OBJECTIVES_A_LOOK = 500  # objectives in one call
+OBJECTIVES_A_READ = 100  # objectives in one statement
 MAX_RECALLED = 200_000  # jobs from before an objective was made
 RECALL_SETTLES_SECONDS = 5.0
 MIN_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
@@ -70,14 +74,48 @@ def watch_objectives(*, at: float | None = None) -> None:
     """
     Alert about objectives that are broken, or whose budget is used up too fast; one alert each, which may get graver.
 
+    Each call looks at the next OBJECTIVES_A_LOOK, so that one project's objectives do not hide those of another. Alerts
+    of the others stay as they are.
+
     Args:
         at: Seconds since 1970; None: now.
     """
     begin_objectives()
-    standings = standing_objectives(at=at)
-    found = list(_openings(standings))
-    keep = {str(one.objective.pk) for one in standings if _is_kept(one)}
+    everyone = list(Objective.objects.order_by("pk").values_list("pk", flat=True))
+    turn = _turn.of(everyone)
+    keep = {str(pk) for pk in {*everyone} - {*turn}}
+    found: list[Opening] = []
+    for place in range(0, len(turn), OBJECTIVES_A_READ):
+        some = turn[place : place + OBJECTIVES_A_READ]
+        standings = standings_of(Objective.objects.filter(pk__in=some), at=at)
+        found += _openings(standings.values())
+        keep |= {str(one.objective.pk) for one in standings.values() if _is_kept(one)}
     reconcile(QuotaAlert.Kind.OBJECTIVE, found, keep=keep)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """
+    Whose turn it is in this process.
+
+    Attributes:
+        last: The last objective that was looked at. None: a process begins anywhere. It may end after one call, and
+            objectives at the end would never be looked at.
+    """
+
+    last: int | None = None
+
+    def of(self, everyone: Sequence[int]) -> Sequence[int]:
+        """Return the ids that follow the last turn's, at most OBJECTIVES_A_LOOK; `everyone` is in order."""
+        if self.last is None and everyone:
+            self.last = random.choice(everyone)  # noqa: S311 - spreads, hides nothing
+        first = bisect_right(everyone, self.last or 0)
+        turn = [*everyone[first:], *everyone[:first]][:OBJECTIVES_A_LOOK]
+        self.last = turn[-1] if turn else None
+        return turn
+
+
+_turn = _Turn()
 
 
 @transaction.atomic
@@ -100,7 +138,7 @@ def begin_objectives() -> int:
     return len(new)
 
 
-def _openings(standings: Sequence[ObjectiveStanding]) -> Iterator[Opening]:
+def _openings(standings: Iterable[ObjectiveStanding]) -> Iterator[Opening]:
     for standing in standings:
         met = [rule for rule in BURN_RULES if rule.is_met(standing)]
         if not met and not standing.is_broken:

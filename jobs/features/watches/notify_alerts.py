@@ -20,7 +20,10 @@ Alerts of one cause in several projects are one message, too, for routes that he
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal
 from uuid import UUID
 
@@ -83,9 +86,12 @@ def send_unsent(most: int) -> int:
     found = QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE).exclude(passing & may_come_back)
     silences = list(AlertSilence.objects.standing().select_related("limit"))
     windows = list(PauseSwitch.objects.filter(window__isnull=False))
-    oldest = _oldest(found.exclude(_silenced_whole(silences)), MAX_SILENCED + most)
+    pages = _oldest(found.exclude(_silenced_whole(silences)).filter(pk__gt=_passed.upto), MAX_SILENCED + most)
+    oldest = sorted(chain(*pages), key=attrgetter("pk"))
     covered = {one.pk for one in oldest if silence_of(one, silences) or is_quiet(one, windows)}
     audible = [one for one in oldest if one.pk not in covered]
+    full = [page[-1].pk for page in pages if len(page) == MAX_SILENCED + most]
+    _passed.upto = min(full) if full and len(audible) < most else 0
     # Otherwise the end of what nobody heard of would be sent when the silence or window ends.
     _settle_untold([one for one in oldest if one.pk in covered and one.resolved_at])
     unsent = told_now(_once_a_limit(audible))[:most]
@@ -107,9 +113,23 @@ def send_unsent(most: int) -> int:
     return submitted
 
 
-def _oldest(found: QuerySet[QuotaAlert], most: int) -> list[QuotaAlert]:
+@dataclass(slots=True)
+class _Passed:
     """
-    Lock and return the oldest alerts: at most `most` of use and queues, and as many of all other kinds.
+    Attributes:
+        upto: The next look of this process begins behind this alert. Otherwise alerts that a silence of a project or a
+            window covers would fill every look, and hide later ones. 0: it begins at the oldest.
+    """
+
+    upto: int = 0
+
+
+_passed = _Passed()
+
+
+def _oldest(found: QuerySet[QuotaAlert], most: int) -> Sequence[list[QuotaAlert]]:
+    """
+    Lock and return the oldest alerts: at most `most` of all other kinds than use and queues, and as many of these.
 
     Alerts of use and queues, which may be as many as there are users, would otherwise take the places of all others.
     """
@@ -117,12 +137,10 @@ def _oldest(found: QuerySet[QuotaAlert], most: int) -> list[QuotaAlert]:
     left_out = Q(kind=QuotaAlert.Kind.SATURATED) & Exists(_refusals_told())
     # Without this, alerts that are left out below would fill the places at every look.
     of_use = found.filter(of_limits).exclude(left_out).exclude(_as_grave_as_told())
-    read = [
-        one
+    return [
+        list(some.order_by("pk").select_for_update(skip_locked=True, of=("self",))[:most])
         for some in (found.exclude(of_limits), of_use)
-        for one in some.order_by("pk").select_for_update(skip_locked=True, of=("self",))[:most]
     ]
-    return sorted(read, key=lambda one: one.pk)
 
 
 def _settle_untold(ended: Sequence[QuotaAlert]) -> None:

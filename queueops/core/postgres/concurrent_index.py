@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.contrib.postgres.operations import AddIndexConcurrently
+from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
 from django.db.migrations import AddConstraint
 
 
@@ -21,6 +21,14 @@ class AddIndexBesideWork(AddIndexConcurrently):
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         with _beside_work(schema_editor, self.index.name):
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+
+class RemoveIndexBesideWork(RemoveIndexConcurrently):
+    """Django's RemoveIndexConcurrently, which waits for old transactions as long as they last."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        with _beside_work(schema_editor, self.name):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from django.db import DataError, connection, transaction
 
@@ -19,6 +19,18 @@ def is_zone(name: str) -> bool:
     """
     there = _in_database(name) if name in available_timezones() else []
     return bool(there) and there == _in_python(name)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """
+    A stored zone; UTC if Python does not know it, or knows it no more.
+
+    An error here would stop house-keeping for all projects because of the row of one.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
 
 
 def _in_database(name: str) -> list[datetime]:

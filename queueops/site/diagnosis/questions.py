@@ -37,6 +37,7 @@ from .upkeep import (
     examine_retention,
     examine_sums,
     examine_tasks,
+    examine_zones,
 )
 
 
@@ -78,6 +79,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_tasks,
     examine_kinds,
     examine_caps,
+    examine_zones,
     examine_retention,
     examine_audit_stream,
     examine_backups,

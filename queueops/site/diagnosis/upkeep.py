@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.apps import apps
 from django.conf import settings
-from django.db.models import Value
+from django.db.models import CharField, F, Func, Value
 
 from jobs.cluster import ALLOWED_TASKS
 from jobs.features.results.garbage_collect import ForeignStore, ensure_own_store
@@ -18,7 +18,7 @@ from queueops.core.clock import Now, with_clocks
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import StoreError
 from ratelimits.limits.defaults import unheeded_settings
-from ratelimits.models import Limit
+from ratelimits.models import Allowance, Budget, Limit
 
 from .finding import DoctorFinding, DoctorVerdict, scalar
 
@@ -137,6 +137,31 @@ def examine_caps() -> DoctorFinding:
         DoctorVerdict.WARN,
         "; ".join(unheeded),
         "A restart changes no limit. Run the command, or change the limit in the admin and take the variable away.",
+    )
+
+
+def examine_zones() -> DoctorFinding:
+    """Look for budgets and allowances whose time zone the database does not know, or knows no more."""
+    if scalar("SELECT to_regproc('ratelimits_known_zone')") is None:
+        return DoctorFinding("zones", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
+    known = Func(F("time_zone"), function="ratelimits_known_zone", output_field=CharField())
+    budgets = (
+        Budget.objects.alias(known=known)
+        .filter(known__isnull=True)
+        .exclude(period=Budget.Period.TOTAL)
+        .values_list("name", "project", "time_zone")
+    )
+    allowances = Allowance.objects.alias(known=known).filter(known__isnull=True).values_list("project", "time_zone")
+    found = [f"budget {name} of {project}: {zone}" for name, project, zone in budgets]
+    found += [f"the allowance of {project}: {zone}" for project, zone in allowances]
+    if not found:
+        return DoctorFinding("zones", DoctorVerdict.OK, "the database knows those of budgets and allowances")
+    return DoctorFinding(
+        "zones",
+        DoctorVerdict.FAIL,
+        "; ".join(found),
+        "The database does not know these time zones. Calls that such a budget pays for wait: delete it, and make it "
+        "with another zone. Months of such an allowance begin in UTC: give it another zone.",
     )
 
 

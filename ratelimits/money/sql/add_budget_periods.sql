@@ -3,7 +3,7 @@
 -- params  budgets, keys: parallel arrays, each pair once; at: a time in the period, seconds since 1970
 -- locks   the budgets, because no constraint prevents their deletion meanwhile; and those of the unique key
 -- clock   none
--- returns the ids of the added periods
+-- returns the ids of the added periods; a budget whose zone the database does not know gets none
 INSERT INTO ratelimits_budgetperiod (budget_id, project_id, key, starts_at, spent)
 SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
        -- The same calls as in paying_periods.sql. Each scope has its own index, because a claim waits for this.
@@ -27,6 +27,7 @@ SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
           JOIN ratelimits_budget AS budget ON budget.id = given.id
          CROSS JOIN (SELECT to_timestamp(%(at)s::float8) AS at) AS moment
            FOR KEY SHARE OF budget) AS begun
+ WHERE begun.starts_at IS NOT NULL
  ORDER BY begun.id, begun.key
     ON CONFLICT (budget_id, key, starts_at) DO NOTHING
 RETURNING id

@@ -24,7 +24,7 @@ ON CONFLICT (project_id, user_id, month_year) DO UPDATE
        reserved = month.reserved - excluded.reserved,
        expired = month.expired + excluded.expired,
        quota = CASE WHEN month.month_year
-                         >= (SELECT to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM')
+                         >= (SELECT to_char({{statement_now}} AT TIME ZONE {{month_zone allowance}}, 'YYYY-MM')
                                FROM ratelimits_allowance AS allowance
                               WHERE allowance.project_id = month.project_id)
                     THEN excluded.quota ELSE month.quota END

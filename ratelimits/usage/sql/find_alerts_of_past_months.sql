@@ -11,5 +11,5 @@ SELECT alert.id
   LEFT JOIN ratelimits_allowance AS allowance ON allowance.project_id = alert.figures ->> 'project'
  WHERE alert.kind = ANY(%(kinds)s::text[]) AND alert.resolved_at IS NULL
    AND alert.subject < to_char({{statement_now}} AT TIME ZONE 'UTC' + interval '14 hours', 'YYYY-MM')
-   AND alert.subject < to_char({{statement_now}} AT TIME ZONE coalesce(allowance.time_zone, 'UTC'), 'YYYY-MM')
+   AND alert.subject < to_char({{statement_now}} AT TIME ZONE coalesce({{month_zone allowance}}, 'UTC'), 'YYYY-MM')
  LIMIT %(most)s

@@ -11,8 +11,8 @@
 -- An event that names a reservation of its own user counts in the reservation's month, even if the reservation has
 -- ended. If an event id comes several times, the first of these events that is not refused is the new one.
 WITH rule AS MATERIALIZED (
-    SELECT unit, time_zone, {{statement_now}} AS now
-      FROM ratelimits_allowance
+    SELECT unit, {{month_zone allowance}} AS time_zone, {{statement_now}} AS now
+      FROM ratelimits_allowance AS allowance
      WHERE project_id = %(project_id)s
        -- Nothing may be added once the copy of a project has begun. This also stops requests that were let in before.
        AND EXISTS (SELECT FROM tenancy_project WHERE id = project_id AND move = '')

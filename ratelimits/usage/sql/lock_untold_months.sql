@@ -8,7 +8,7 @@
 --         policy, and whether the month is over; a month without an allowance counts as over
 SELECT month.id, month.project_id, month.user_id, month.month_year, month.quota, month.used, month.overage, month.level,
        month.alerted_level, allowance.unit, allowance.policy,
-       coalesce(month.month_year < to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM'), true)
+       coalesce(month.month_year < to_char({{statement_now}} AT TIME ZONE {{month_zone allowance}}, 'YYYY-MM'), true)
   FROM ratelimits_usagetracking AS month
   LEFT JOIN ratelimits_allowance AS allowance ON allowance.project_id = month.project_id
  WHERE month.level <> month.alerted_level

@@ -9,7 +9,7 @@ SELECT given.user_id, allowance.unit, allowance.policy, allowance.time_zone, cur
        coalesce(personal.quota, allowance.quota), coalesce(month.used, 0), coalesce(month.reserved, 0)
   FROM ratelimits_allowance AS allowance
  CROSS JOIN LATERAL (
-       SELECT to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year) AS current
+       SELECT to_char({{statement_now}} AT TIME ZONE {{month_zone allowance}}, 'YYYY-MM') AS month_year) AS current
  CROSS JOIN unnest(%(user_ids)s::uuid[]) AS given (user_id)
   LEFT JOIN ratelimits_allowanceoverride AS personal
          ON personal.project_id = allowance.project_id AND personal.user_id = given.user_id

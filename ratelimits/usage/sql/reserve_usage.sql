@@ -12,7 +12,7 @@
 -- If two statements have the same new key, the later one fails with a unique violation, so its amount is not counted
 -- twice. The caller sends it again and gets the existing reservation.
 WITH rule AS MATERIALIZED (
-    SELECT to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year,
+    SELECT to_char({{statement_now}} AT TIME ZONE {{month_zone allowance}}, 'YYYY-MM') AS month_year,
            allowance.time_zone, allowance.policy = 'record_overage' AS is_lenient,
            coalesce(personal.quota, allowance.quota) AS quota,
            {{statement_now}} + allowance.reservation_seconds * interval '1 second' AS expires_at

@@ -12,7 +12,7 @@ WITH stale AS MATERIALIZED (
       LEFT JOIN ratelimits_allowanceoverride AS personal
              ON personal.project_id = month.project_id AND personal.user_id = month.user_id
      WHERE allowance.project_id = %(project_id)s
-       AND month.month_year >= to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM')
+       AND month.month_year >= to_char({{statement_now}} AT TIME ZONE {{month_zone allowance}}, 'YYYY-MM')
        AND month.quota <> coalesce(personal.quota, allowance.quota)
      ORDER BY month.user_id, month.month_year COLLATE "C"
        FOR UPDATE OF month

@@ -10,5 +10,5 @@ SELECT allowance.project_id, month.level, count(*), sum(month.quota)::bigint, su
   FROM ratelimits_allowance AS allowance
   LEFT JOIN ratelimits_usagetracking AS month
          ON month.project_id = allowance.project_id
-        AND month.month_year = to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM')
+        AND month.month_year = to_char({{statement_now}} AT TIME ZONE {{month_zone allowance}}, 'YYYY-MM')
  GROUP BY allowance.project_id, month.level

@@ -106,6 +106,25 @@ def test_a_budget_counts_what_was_spent_before_it_was_made():
     assert standing_of(budget).spent == 700
 
 
+def test_a_stored_zone_that_the_database_does_not_know_holds_the_calls_of_its_budget_alone():
+    make_project("other")
+    whole, lost = a_budget(), Budget.objects.get(pk=create_budget("other", {"name": "b", "amount": CAP}, actor="u").id)
+    theirs = ask(10)._replace(payer=Payer("other", None, None))
+    assert claim(theirs) == [theirs]
+    Budget.objects.filter(pk=lost.pk).update(time_zone="localtime")
+    budgets.forget()
+    more = theirs._replace(job_id=uuid4())
+    calls = [ask(10), more]
+    assert claim(*calls) == calls[:1]
+    [short] = weigh_budgets([more]).shortages.values()
+    assert (short.budget, short.why, short.rejects) == (lost.pk, budgets.NO_ZONE, False)
+    with transaction.atomic():
+        end_holds([(call.job_id, 1) for call in (calls[0], theirs)], paid=[(call.payer, call.at) for call in calls])
+        record_calls([made(calls[0], 7), made(theirs, 7)])
+    assert (standing_of(whole).spent, BudgetHold.objects.count(), ledger()) == (7, 0, 14)
+    tend_budget_alerts()
+
+
 @pytest.mark.parametrize(("figures", "user"), [({}, None), ({"scope": "each_user", "period": "day"}, uuid4())])
 def test_a_call_that_is_priced_later_counts_in_its_budget_then(figures, user):
     budget = a_budget(**figures)

@@ -7,11 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from ratelimits.models import QuotaAlert, UsageTracking
+from queueops.core.sql import run_sql
+from ratelimits.models import Allowance, QuotaAlert, UsageTracking
 from ratelimits.usage import allowance_alerts
 from ratelimits.usage.allowance_alerts import tend_allowance_alerts
 from ratelimits.usage.allowances import set_override
 from ratelimits.usage.ledger import correct
+from ratelimits.usage.reports import users_of_allowances
 from ratelimits.usage.standings import standing
 from tests.factories import make_allowance, make_usage_event, make_usage_month
 from tests.support.cases import every_case
@@ -111,6 +113,18 @@ def test_alerts_are_resolved_when_their_month_ends_in_its_zone(user, set_clock):
     set_clock(datetime(2026, 9, 1, 7, 0, tzinfo=UTC))
     tend_allowance_alerts()
     assert told() == [("allowance", "warning", False)] * 2
+
+
+def test_a_stored_zone_that_the_database_does_not_know_counts_as_utc_and_stops_no_other_project(user):
+    for project in ("acme", "other"):
+        make_allowance(project, quota=10)
+        make_usage_event(user, amount=8, project=project)
+    Allowance.objects.filter(pk="acme").update(time_zone="localtime")
+    assert tend_allowance_alerts() == 2
+    assert {row[0] for row in run_sql("ratelimits", "sum_usage", {})} == {"acme", "other"}
+    Allowance.objects.filter(pk="acme").update(time_zone="No/Such")
+    assert users_of_allowances(list(Allowance.objects.all())).keys() == {"acme", "other"}
+    assert standing("acme", user).used == 8
 
 
 def test_of_a_month_that_is_over_nobody_is_told(user):

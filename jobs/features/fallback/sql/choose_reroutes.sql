@@ -1,5 +1,6 @@
 -- Choose and lock waiting jobs that may go another way: those that have waited too long for a limit, and those whose
--- target is out. A job that is to run later is chosen when its time comes, if the target is still out.
+-- target is out. A job that is to run later is chosen once its time has come and promote_jobs.sql has moved it, if the
+-- target is still out.
 --
 -- Each of these two searches has an index of its own, which is empty where no job names another way. A probe of an
 -- outage is not chosen.
@@ -22,7 +23,7 @@ WITH waited AS MATERIALIZED (
             WHERE service = breaker.service AND project_id = breaker.project_id AND target = breaker.target
               AND fallback_on_outage AND via IS DISTINCT FROM 'batch' AND status IN {{waiting}} AND NOT held
               AND id IS DISTINCT FROM breaker.probe_job_id
-              AND (scheduled_at IS NULL OR scheduled_at <= {{now}} OR status = 'rate_limited')
+              AND (scheduled_at IS NULL OR status = 'rate_limited')
             LIMIT %(most)s::int
               FOR UPDATE SKIP LOCKED) AS job
      WHERE breaker.opened_at IS NOT NULL

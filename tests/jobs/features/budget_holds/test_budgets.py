@@ -26,6 +26,7 @@ from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAler
 from ratelimits.money import budgets, prices
 from ratelimits.money.reports import total
 from ratelimits.money.save_budget import change_budget, create_budget, delete_budget
+from ratelimits.money.spend import Unpriced, tell_missing
 from tests.factories import make_jobs, make_project
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices
@@ -152,6 +153,25 @@ def test_a_job_whose_handler_states_no_most_waits_under_a_budget_until_it_does(m
     assert BudgetPeriod.objects.get().spent == 2 * (10 * 2 + 10 * 8)
 
 
+def test_a_job_whose_budget_has_no_known_zone_waits_until_it_has_one(model):
+    set_prices(model.service)
+    budget = a_budget(10 * BOUND)
+    submit(model, 2)
+    for zone in ("localtime", "No/Such"):
+        Budget.objects.filter(pk=budget.pk).update(time_zone=zone)
+        budgets.forget()
+        drain()
+        assert tend_budget_waits() == 0
+        waiting = explain_waiting(Job.objects.all()[0])
+        assert waiting is not None
+        assert "budget pilot cannot count it: the database does not know its time zone" in waiting.reasons[0].text
+    Budget.objects.filter(pk=budget.pk).update(time_zone="Europe/Vienna")
+    budgets.forget()
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+
+
 def priced(unit: str, *, via: str = "live", amount: int = 2_000_000) -> None:
     Price.objects.create(
         provider="translator", model="small-1", unit=unit, via=via, amount=amount, valid_from="2026-01-01T00:00Z"
@@ -247,6 +267,12 @@ def test_a_budget_that_rejects_fails_what_no_price_lets_it_count(monkeypatch, op
     assert (letter.error_code, letter.error_message.partition(":")[0]) == ("cost_unknown", "pilot")
     assert "`most`" in letter.remediation
     assert not Spend.objects.exists()
+
+
+def test_the_alert_of_a_missing_price_names_each_project_that_it_concerns():
+    for projects in (("acme", "beta"), ("gamma",)):
+        tell_missing([Unpriced("openai", "m", "live", project, frozenset()) for project in projects])
+    assert QuotaAlert.objects.get(kind="missing_price").figures["projects"] == ["acme", "beta", "gamma"]
 
 
 def test_a_job_of_who_bills_nothing_goes_under_a_budget_and_one_that_is_billed_after_all_waits(monkeypatch):

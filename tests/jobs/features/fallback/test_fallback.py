@@ -39,7 +39,7 @@ from queueops.tenancy.secrets.credentials import CredentialNotAllowed, seal
 from ratelimits.limits import catalogue
 from ratelimits.models import Limit
 from tests.factories import make_jobs
-from tests.support.plans import explain_file, nodes
+from tests.support.plans import explain_file, nodes, rows_read
 from tests.support.racing import run_together
 from tests.support.saturation import limits_changed
 
@@ -216,6 +216,7 @@ def test_what_is_to_run_later_keeps_its_way_until_its_time_comes_while_the_targe
     assert reroute_waiting() == 1
     assert [way_of(job)[3] for job in (retried, scheduled, parked)] == [0, 0, 1]
     Job.objects.filter(pk__in=[retried.pk, scheduled.pk]).update(scheduled_at=DbNow())
+    promote_due()
     assert reroute_waiting() == 2
     assert way_of(scheduled) == ("gemini", "large-1", "g", 1, "unavailable")
 
@@ -351,7 +352,19 @@ def test_who_names_no_other_way_is_in_neither_index_and_the_duty_reads_only_thos
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("ANALYZE jobs_job")  # or the plan would be for what the tests before this one left
     used = {node.get("Index Name") for node in nodes(explain_file("jobs", "choose_reroutes", most=200))}
-    assert {"jobs_job_fallback_idx", "jobs_job_ways_idx"} <= used
+    assert {"jobs_job_fallback_idx", "jobs_job_cut_off_idx"} <= used
+
+
+def test_an_outage_reads_none_of_the_jobs_that_are_to_run_later():
+    open_credentials()
+    job = submit(OTHER)
+    open_breaker(job)
+    later = {"target": job.target, "fallback_on_outage": True, "scheduled_at": DbNow() + timedelta(days=1)}
+    Job.objects.filter(pk__in=[one.pk for one in make_jobs(2000, service=job.service)]).update(**later)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobs_job")
+    read = [rows_read(node) for node in nodes(explain_file("jobs", "choose_reroutes", most=200))]
+    assert max(read) <= 1
 
 
 @pytest.mark.django_db

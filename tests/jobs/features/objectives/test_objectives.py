@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from jobs.executor import duties
 from jobs.executor.duties import Duties
+from jobs.features.objectives import watch
 from jobs.features.objectives.change import BadObjective, delete_objective, save_objective
 from jobs.features.objectives.objectives import (
     AN_HOUR,
@@ -272,6 +273,20 @@ def test_it_ends_when_jobs_start_in_time_again_and_the_budget_suffices():
     count_all()
     watch_objectives(at=at + 4 * 86_400)
     assert told() == []
+
+
+def test_objectives_beyond_one_look_have_their_turn_and_keep_their_alerts_meanwhile(monkeypatch):
+    monkeypatch.setattr(watch, "OBJECTIVES_A_LOOK", 2)
+    monkeypatch.setattr(watch, "OBJECTIVES_A_READ", 1)
+    for name in "abcde":
+        an_objective(name=name)
+    jobs_that(began_ago=6 * MINUTE, count=6)
+    count_all()
+    seen = []
+    for _ in range(4):
+        watch_objectives()
+        seen.append(len(told()))
+    assert seen == [2, 4, 5, 5]
 
 
 def test_a_deleted_objective_ends_its_alert_and_takes_its_counts_with_it():

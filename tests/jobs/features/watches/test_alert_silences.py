@@ -12,6 +12,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from dashboards.services.ops import ops_snapshot
+from jobs.features.watches import notify_alerts
 from jobs.features.watches.notify_alerts import MAX_SILENCED, send_unsent
 from jobs.models import Executor, Job
 from queueops.audit.models import AuditEntry
@@ -124,6 +125,20 @@ def test_silenced_alerts_do_not_keep_others_from_being_told():
     )
     other = open_alert("outage", "http")
     assert told() == {other.pk}
+
+
+@pytest.mark.parametrize("kind", ["dead_letters", "usage"])
+def test_more_alerts_silenced_for_a_project_than_one_look_reads_hide_no_later_one(monkeypatch, kind):
+    monkeypatch.setattr(notify_alerts, "MAX_SILENCED", 2)
+    monkeypatch.setattr(notify_alerts, "_passed", notify_alerts._Passed())
+    monkeypatch.setattr(notify_alerts, "PASSING", timedelta())
+    make_route(least_severity="notice")
+    silence(project="acme")
+    for number in range(120):
+        open_alert(kind, str(number), figures={"projects": ["acme"]})
+    other = open_alert(kind, "growth")
+    assert [told(), told(), told()] == [set(), set(), {other.pk}]
+    assert QuotaAlert.objects.filter(notified_at=None).count() == 120
 
 
 def test_no_headline_names_what_is_silenced_and_the_list_of_alerts_says_until_when():
