@@ -18,7 +18,7 @@ from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, BulkOperation, DeadLetter, Job
 from jobs.services.operate import bulk
 from jobs.services.operate.bulk_outcome import Canary
-from jobs.services.operate.bulk_run import go_on, run_bulk_chunk, seconds_until_due
+from jobs.services.operate.bulk_run import cancel_bulk, go_on, run_bulk_chunk, seconds_until_due
 from jobs.services.operate.pauses import pause_batch, resume_batch_by_canary
 from jobs.states import JobState, Priority
 from jobs.testing import drain
@@ -79,6 +79,16 @@ def test_a_canary_that_fails_leaves_the_rest_as_it_was_and_a_person_may_still_go
     rest = go_on(operation.pk, actor="user:1")
     assert rest is not None
     assert (carry_on(rest).status, rest.done, rest.canary) == ("done", 40, None)
+
+
+def test_what_was_stopped_before_its_canary_was_judged_goes_on_with_a_canary():
+    letters(60)
+    operation = bulk.start_bulk_requeue({}, actor="user:1", canary=Canary(20, 30))
+    carry_on(operation)
+    cancel_bulk(operation.pk, actor="user:1")
+    rest = go_on(operation.pk, actor="user:1")
+    assert rest is not None
+    assert (carry_on(rest).done, rest.canary_state, rest.canary_percent) == (20, "trying", 30)
 
 
 def test_a_canary_that_ends_well_decides_for_the_rest():
