@@ -142,6 +142,15 @@ def test_a_batch_is_resumed_by_a_canary_which_its_guard_judges():
     assert Job.objects.filter(batch=batch, status="completed").count() == 35
 
 
+def test_a_batch_that_runs_is_not_held_back_by_a_resume_with_a_canary():
+    batch = make_batch()
+    make_jobs(40, batch=batch)
+    assert resume_batch_by_canary(batch.pk, canary=Canary(5), actor="user:1") == 0
+    guards.tend_guards()
+    batch.refresh_from_db()
+    assert (batch.guard_state, Job.objects.filter(batch=batch, held=False).count()) == ("", 40)
+
+
 def test_a_canary_of_no_size_is_refused_where_it_is_asked_for():
     with pytest.raises(InvalidPace):
         bulk.start_bulk_requeue({}, actor="user:1", canary=Canary(0))
