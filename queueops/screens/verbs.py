@@ -144,19 +144,18 @@ def ask_or_act(
         raise PermissionDenied
     chosen = list(rows)
     applying = set(verb.applies(rows.order_by()).values_list("pk", flat=True))
-    fitting = [row for row in chosen if row.pk in applying]
-    left_alone = len(chosen) - len(fitting)
+    # Act on the rows that the page counts: a service may do more to the others than leave them alone. It says itself
+    # why none of them will do.
+    fitting = [row for row in chosen if row.pk in applying] or chosen
     confirmed = request.method == "POST" and "confirmed" in request.POST
-    form = verb.form(request.POST if confirmed else None, rows=fitting or chosen)
+    form = verb.form(request.POST if confirmed else None, rows=fitting)
     if confirmed and form.is_valid():
         try:
-            # Only the rows that the page counted: a service may do more to the others than leave them alone.
-            ids = [row.pk for row in fitting]
-            outcome = verb.carry_out(ids, actor=actor_of(request), **form.cleaned_data) if ids else VerbOutcome(0)
+            outcome = verb.carry_out([row.pk for row in fitting], actor=actor_of(request), **form.cleaned_data)
         except QueueOpsError as error:
             show_error(form, error)
         else:
-            report(request, verb, replace(outcome, unmoved=outcome.unmoved + left_alone))
+            report(request, verb, replace(outcome, unmoved=outcome.unmoved + len(chosen) - len(fitting)))
             return HttpResponseRedirect(outcome.goes_to or goes_back_to)
     return ask(
         model_admin,
@@ -166,8 +165,8 @@ def ask_or_act(
         explains=verb.explains,
         overrides=verb.overrides,
         button=f"Yes, {verb.label.lower()}" if verb.overrides else verb.label,
-        applying=len(fitting) if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
-        left_alone=left_alone,
+        applying=len(applying) if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
+        left_alone=len(chosen) - len(applying),
         done=verb.done,
         named=[str(row) for row in chosen[:MAX_ROWS_NAMED]],
         unnamed=max(0, len(chosen) - MAX_ROWS_NAMED),

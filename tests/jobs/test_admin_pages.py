@@ -256,6 +256,7 @@ def test_what_a_resume_leaves_alone_by_its_page_it_does_leave_alone():
     page = client.post("/admin/jobs/pauseswitch/", form).content.decode()
     assert "<strong>1</strong> will be resumed, 2 left alone" in page
     client.post("/admin/jobs/pauseswitch/", {**form, "confirmed": "yes"})
+    client.post(f"/admin/jobs/pauseswitch/{of_window.pk}/resume/", {"confirmed": "yes"})
     assert set(PauseSwitch.objects.all()) == {of_window, of_person, refused}
 
 
