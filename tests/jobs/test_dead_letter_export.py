@@ -4,6 +4,8 @@ import asyncio
 import csv
 import io
 import json
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -48,12 +50,12 @@ def test_an_export_is_read_while_it_is_sent_and_keeps_no_connection(monkeypatch)
     letters = make_dead_letters(3)
     request = AsyncRequestFactory().get("/")
     request.user = User.objects.create_superuser("ada")
-    answer = export_matching(None, request, form="ndjson")
+    answer: Any = export_matching(None, request, form="ndjson")
 
     async def some(pieces: int) -> list[str]:
         return [json.loads(await anext(content))["id"] for _ in range(pieces)]
 
-    content = aiter(answer)
+    content: AsyncIterator[bytes] = aiter(answer)
     with asyncio.Runner() as runner:
         assert runner.run(some(1)) == [str(letters[0].pk)]
         DeadLetter.objects.filter(pk=letters[1].pk).delete()
