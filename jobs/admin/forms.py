@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from django import forms
 from unfold.widgets import (
@@ -124,6 +125,8 @@ class AgainForm(PayloadForm, ReasonForm):
     """Does the work of one ended job once more with another payload."""
 
     priority = priority_field(optional=True)
+    # A page that is sent twice, as by a double click, would otherwise do the work twice more.
+    once = forms.CharField(widget=forms.HiddenInput, initial=lambda: str(uuid4()), max_length=100)
     field_order = ("payload", "priority", "reason")
     clean_priority = RequeueForm.clean_priority
 

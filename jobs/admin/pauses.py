@@ -67,14 +67,14 @@ class ResumeForm(OptionalReasonForm):
 
 
 def _resume(ids: Sequence[int], *, actor: str, reason: str, over_minutes: float | None = None) -> VerbOutcome:
-    switches = list(PauseSwitch.objects.filter(pk__in=ids))
+    switches = list(RESUME.applies(PauseSwitch.objects.filter(pk__in=ids)))
+    resumed = len(switches)
     if over_minutes:
-        [everything] = [one for one in switches if one.scope == PauseSwitch.Scope.GLOBAL]
         pauses.resume_everything(over_seconds=60 * over_minutes, actor=actor, reason=reason)
-        switches.remove(everything)
+        switches = [one for one in switches if one.scope != PauseSwitch.Scope.GLOBAL]
     released = sum(pauses.resume_scope(one.scope, one.key, actor=actor, reason=reason) for one in switches)
     ramp = f" The limits open over {over_minutes:g} minutes." if over_minutes else ""
-    return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {released:,} held jobs may run again.{ramp}")
+    return VerbOutcome(resumed, report=f"{resumed:,} resumed; {released:,} held jobs may run again.{ramp}")
 
 
 def _try(ids: Sequence[int], *, actor: str) -> VerbOutcome:

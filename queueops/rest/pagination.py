@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -40,7 +41,8 @@ class NewestFirst(BasePagination):
     Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing.
 
     A view whose rows may be large has a `weight`, an expression for a row's bytes: a page ends before it exceeds
-    QUEUEOPS_MAX_PAGE_MB.
+    QUEUEOPS_MAX_PAGE_MB. By `finds_first` a view says that an index of their own finds its rows: they are sorted after
+    that.
     """
 
     parameters = frozenset({"cursor", "page_size"})
@@ -61,7 +63,8 @@ class NewestFirst(BasePagination):
         """
         if after is not None:
             rows = rows.filter(pk__lt=after)
-        rows = rows.order_by("-pk")
+        # The planner may walk the bare key past all rows that do not match, from the newest back to the oldest.
+        rows = rows.order_by(Coalesce("pk", "pk").desc() if getattr(view, "finds_first", False) else "-pk")
         if (weight := getattr(view, "weight", None)) is None:
             found = list(rows[: size + 1])
             return found[:size], found[size - 1].pk if len(found) > size else None

@@ -8,7 +8,7 @@ only ever shows the page; the POST that confirms it calls a service, which write
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
@@ -143,17 +143,20 @@ def ask_or_act(
     if not request.user.has_perm(verb.permission):
         raise PermissionDenied
     chosen = list(rows)
+    applying = set(verb.applies(rows.order_by()).values_list("pk", flat=True))
+    # Act on the rows that the page counts: a service may do more to the others than leave them alone. It says itself
+    # why none of them will do.
+    fitting = [row for row in chosen if row.pk in applying] or chosen
     confirmed = request.method == "POST" and "confirmed" in request.POST
-    form = verb.form(request.POST if confirmed else None, rows=chosen)
+    form = verb.form(request.POST if confirmed else None, rows=fitting)
     if confirmed and form.is_valid():
         try:
-            outcome = verb.carry_out([row.pk for row in chosen], actor=actor_of(request), **form.cleaned_data)
+            outcome = verb.carry_out([row.pk for row in fitting], actor=actor_of(request), **form.cleaned_data)
         except QueueOpsError as error:
             show_error(form, error)
         else:
-            report(request, verb, outcome)
+            report(request, verb, replace(outcome, unmoved=outcome.unmoved + len(chosen) - len(fitting)))
             return HttpResponseRedirect(outcome.goes_to or goes_back_to)
-    applying = verb.applies(rows.order_by()).count()
     return ask(
         model_admin,
         request,
@@ -162,8 +165,8 @@ def ask_or_act(
         explains=verb.explains,
         overrides=verb.overrides,
         button=f"Yes, {verb.label.lower()}" if verb.overrides else verb.label,
-        applying=applying if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
-        left_alone=len(chosen) - applying,
+        applying=len(applying) if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
+        left_alone=len(chosen) - len(applying),
         done=verb.done,
         named=[str(row) for row in chosen[:MAX_ROWS_NAMED]],
         unnamed=max(0, len(chosen) - MAX_ROWS_NAMED),

@@ -24,6 +24,7 @@ from jobs.models import (
     DeadLetter,
     Executor,
     Job,
+    MaintenanceWindow,
     PauseSwitch,
     RetryPolicy,
     SavedFilter,
@@ -242,6 +243,21 @@ def test_the_report_says_what_moved_and_what_was_left_alone():
     )
     response = client.post("/admin/jobs/job/", {**chosen, "confirmed": "yes", "reason": "x"}, follow=True)
     assert "1 cancelled, 1 left alone." in response.content.decode()
+
+
+def test_what_a_resume_leaves_alone_by_its_page_it_does_leave_alone():
+    """A pause of a window has the scope of one that a person set, and the platform's own cannot be lifted by hand."""
+    window = MaintenanceWindow.objects.create(scope="service", key="sheets")
+    of_window = PauseSwitch.objects.create(scope="service", key="sheets", window=window)
+    of_person = PauseSwitch.objects.create(scope="service", key="sheets")
+    refused, chosen = (PauseSwitch.objects.create(scope=scope, key="http") for scope in ("refused", "service"))
+    form = {"action": "resume_selected", "_selected_action": [one.pk for one in (of_window, refused, chosen)]}
+    client = signed_in("operator")
+    page = client.post("/admin/jobs/pauseswitch/", form).content.decode()
+    assert "<strong>1</strong> will be resumed, 2 left alone" in page
+    client.post("/admin/jobs/pauseswitch/", {**form, "confirmed": "yes"})
+    client.post(f"/admin/jobs/pauseswitch/{of_window.pk}/resume/", {"confirmed": "yes"})
+    assert set(PauseSwitch.objects.all()) == {of_window, of_person, refused}
 
 
 def test_an_action_takes_the_chosen_rows_only_even_when_all_of_the_table_are_asked_for():

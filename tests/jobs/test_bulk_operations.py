@@ -15,7 +15,7 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 
 from jobs.errors import InvalidDelay, InvalidFilter, InvalidPace, UnknownBatch, UnknownBulkOperation
-from jobs.models import BulkOperation, DeadLetter, Job
+from jobs.models import BulkOperation, DeadLetter, Job, JobEvent
 from jobs.services.operate import bulk, bulk_run
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.bulk_outcome import failed_again, requeue_outcome
@@ -296,6 +296,19 @@ def test_what_a_stopped_operation_left_is_done_by_one_that_goes_on(most: int | N
     left = {letter.pk for letter in letters[wanted:]} | {later.pk}
     assert set(DeadLetter.objects.open().values_list("pk", flat=True)) == left
     assert bulk_run.go_on(going_on.pk, actor=ACTOR) is None, "it is done"
+
+
+@pytest.mark.django_db
+def test_what_goes_on_leaves_the_rows_alone_that_were_gone_through_before():
+    jobs = make_jobs(25)
+    stopped = bulk.start_bulk_schedule({}, delay=timedelta(hours=1), actor=ACTOR)
+    bulk_run.run_bulk_chunk(stopped.pk)
+    bulk_run.cancel_bulk(stopped.pk, actor=ACTOR)
+    going_on = bulk_run.go_on(stopped.pk, actor=ACTOR)
+    assert going_on is not None
+    run_to_the_end(going_on)
+    assert (going_on.done, going_on.total) == (15, 15)
+    assert JobEvent.objects.filter(event_type="scheduling").count() == len(jobs)
 
 
 @pytest.mark.django_db

@@ -18,7 +18,7 @@ from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, BulkOperation, DeadLetter, Job
 from jobs.services.operate import bulk
 from jobs.services.operate.bulk_outcome import Canary
-from jobs.services.operate.bulk_run import go_on, run_bulk_chunk, seconds_until_due
+from jobs.services.operate.bulk_run import cancel_bulk, go_on, run_bulk_chunk, seconds_until_due
 from jobs.services.operate.pauses import pause_batch, resume_batch_by_canary
 from jobs.states import JobState, Priority
 from jobs.testing import drain
@@ -81,6 +81,16 @@ def test_a_canary_that_fails_leaves_the_rest_as_it_was_and_a_person_may_still_go
     assert (carry_on(rest).status, rest.done, rest.canary) == ("done", 40, None)
 
 
+def test_what_was_stopped_before_its_canary_was_judged_goes_on_with_a_canary():
+    letters(60)
+    operation = bulk.start_bulk_requeue({}, actor="user:1", canary=Canary(20, 30))
+    carry_on(operation)
+    cancel_bulk(operation.pk, actor="user:1")
+    rest = go_on(operation.pk, actor="user:1")
+    assert rest is not None
+    assert (carry_on(rest).done, rest.canary_state, rest.canary_percent) == (20, "trying", 30)
+
+
 def test_a_canary_that_ends_well_decides_for_the_rest():
     HEALED["sheet"] = True
     letters(60)
@@ -130,6 +140,15 @@ def test_a_batch_is_resumed_by_a_canary_which_its_guard_judges():
     drain()
     assert standing()[:2] == ("passed", False)
     assert Job.objects.filter(batch=batch, status="completed").count() == 35
+
+
+def test_a_batch_that_runs_is_not_held_back_by_a_resume_with_a_canary():
+    batch = make_batch()
+    make_jobs(40, batch=batch)
+    assert resume_batch_by_canary(batch.pk, canary=Canary(5), actor="user:1") == 0
+    guards.tend_guards()
+    batch.refresh_from_db()
+    assert (batch.guard_state, Job.objects.filter(batch=batch, held=False).count()) == ("", 40)
 
 
 def test_a_canary_of_no_size_is_refused_where_it_is_asked_for():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from uuid import uuid4
 
@@ -142,7 +143,11 @@ def test_the_list_of_kinds_leads_to_each_and_who_may_not_see_jobs_sees_none():
 
 def again(job: Job, role: str = "operator", **given: str):
     address = f"{reverse('admin:jobs_job_change', args=[job.pk])}again/".replace("/change/again/", "/again/")
-    return signed_in(role).post(address, {"confirmed": "yes", **given}) if given else signed_in(role).get(address)
+    return (
+        signed_in(role).post(address, {"confirmed": "yes", "once": "x", **given})
+        if given
+        else signed_in(role).get(address)
+    )
 
 
 def test_an_ended_jobs_work_is_done_once_more_with_another_payload():
@@ -161,6 +166,15 @@ def test_an_ended_jobs_work_is_done_once_more_with_another_payload():
     assert Tag.objects.of([new.pk]) == {new.pk: ["nightly"]}
     entry = AuditEntry.objects.get(action="run_again")
     assert (entry.target, entry.after, entry.reason) == (f"job {job.pk}", {"job": str(new.pk)}, "the row moved")
+
+
+def test_a_page_that_is_sent_twice_does_the_work_once_more_and_not_twice():
+    job = make_job(state=JobState.COMPLETED)
+    once = re.search(r'name="once" value="([^"]+)"', again(job).content.decode())
+    answers = [again(job, payload=PAYLOAD, reason="again", once=once[1] if once else "") for _ in range(2)]
+    new = Job.objects.exclude(pk=job.pk).get()
+    assert {answer.headers["Location"] for answer in answers} == {reverse("admin:jobs_job_change", args=[new.pk])}
+    assert AuditEntry.objects.filter(action="run_again").count() == 1
 
 
 @every_case("payload", ["{", "[]", '{"method": "GET"}', '{"method": "NO", "url": "https://a.test/"}'], undone=True)

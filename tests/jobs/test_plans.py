@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,6 +23,7 @@ from jobs.states import TRANSITIONS
 from queueops.core.clock import Now
 from queueops.core.sql import load_sql
 from queueops.tenancy.models import Project
+from tests.api.conftest import Api, key_for
 from tests.factories import make_batch, make_webhook
 from tests.support.plans import (
     BATCH,
@@ -438,4 +440,17 @@ def test_a_page_of_a_batchs_results_reads_the_batch_and_not_the_table(backlog):
         for after in (0, 1_980):  # the last page, which a walk along the ids would look for to the table's end
             plan = explain_file("jobs", "choose_results", batch=BATCH, after=UUID(int=after), most=101)
             assert_bounded(plan, rows=2_100, blocks=4_500)
+        transaction.set_rollback(True)
+
+
+def test_a_page_of_a_batchs_jobs_reads_the_batch_and_not_what_came_after_it(backlog):
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(ONE_PROJECT)
+            cursor.execute("UPDATE jobs_job SET batch_id = %s WHERE id < %s", [BATCH, UUID(int=2_000)])
+            cursor.execute("ANALYZE jobs_job")
+        api = Api(key_for("p1"))
+        for path in (f"/batches/{BATCH}/jobs/", f"/jobs/?batch={BATCH}"):
+            for plan in explain_reads(partial(api.get, path)):
+                assert_bounded(plan, rows=2_100, blocks=4_500)
         transaction.set_rollback(True)

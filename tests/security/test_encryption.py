@@ -34,9 +34,10 @@ from jobs.features.watches.watch import tend_alerts
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
-from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, Schedule, Tag, Upload
+from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, Schedule, Tag, Upload
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate.bulk import start_bulk_requeue
+from jobs.services.operate.bulk_run import cancel_bulk, run_bulk_chunk
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
@@ -236,6 +237,19 @@ def test_a_requeued_dead_letter_stays_encrypted(keys):
     letters = requeue_dead_letters([letter.pk], actor="user:1")
     assert not letters.moved
     assert dumped() == []
+
+
+def test_an_operation_that_goes_on_keeps_its_payload_encrypted_whoever_lets_it_go_on(keys):
+    make_encrypted()
+    submit(fails=True)
+    drain()
+    stopped = start_bulk_requeue({"project_id": "acme"}, actor="user:1", payload={"text": WORD})
+    cancel_bulk(stopped.pk, actor="user:1")
+    browser = person_with("p", "jobs.view_bulkoperation", "jobs.change_bulkoperation")
+    browser.post(f"/admin/jobs/bulkoperation/{stopped.pk}/go-on/", {"confirmed": "yes"})
+    assert dumped() == []
+    run_bulk_chunk(BulkOperation.objects.get(status="running").pk)
+    assert Job.objects.get(origin__isnull=False).payload["text"] == WORD
 
 
 @pytest.mark.django_db

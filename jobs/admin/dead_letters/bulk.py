@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponseRedirect, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
@@ -21,6 +21,7 @@ from jobs.services.operate import bulk, export
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter, parse_filter
 from jobs.services.operate.job_filter import Counted
 from queueops.audit import trail
+from queueops.core.web import downloads
 from queueops.core.web.read_your_writes import reader_for
 from queueops.screens.verbs import actor_of
 from ratelimits.limits.catalogue import rules
@@ -96,8 +97,4 @@ def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> Htt
             project_id=wanted.project_id or "",
         )
     name = f"dead-letters-{timezone.now():%Y%m%d-%H%M%S}.{form}"
-    return StreamingHttpResponse(
-        write(wanted.letters(), reader_for(request)),
-        content_type=content_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"},
-    )
+    return downloads.export(request, write(wanted.letters(), reader_for(request)), content_type, name)

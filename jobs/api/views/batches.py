@@ -167,6 +167,7 @@ class BatchJobs(ApiListView[Job]):
     queryset = Job.objects.none()
     serializer_class = JobSerializer
     filterset_class = BatchJobFilterSet
+    finds_first: ClassVar = True
 
     @operation(
         "List the jobs of a batch, newest first",

@@ -45,6 +45,10 @@ class JobList(ApiListView[Job]):
     serializer_class = JobSerializer
     filterset_class = JobFilterSet
 
+    @property
+    def finds_first(self) -> bool:
+        return "batch" in self.request.query_params
+
     @operation(
         "List jobs, newest first",
         tag="jobs",

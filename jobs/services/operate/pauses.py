@@ -163,9 +163,9 @@ def _resume(scope: str, key: str, *, actor: str, reason: str, canary: Canary | N
         wanted, key, project_id = _target(scope, key)
         if wanted is Scope.PROJECT:
             refuse_writes(key)
-        if canary:
-            _try_first(key, canary)
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key, window=None).delete()
+        if canary and removed:  # else a repeated request would hold back again what runs
+            _try_first(key, canary)
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
             Batch.objects.filter(pk=key, guard_state=GuardState.STOPPED).update(guard_state=GuardState.WENT_ON)

@@ -18,12 +18,13 @@ from queueops.core.values.reasons import clean_reason
 
 @transaction.atomic
 def run_again(
-    job_id: UUID, *, payload: Mapping[str, Any], actor: str, reason: str, priority: Priority | None = None
+    job_id: UUID, *, payload: Mapping[str, Any], actor: str, reason: str, once: str, priority: Priority | None = None
 ) -> UUID | None:
     """
     Submit a new job with the kind, project, user, retry policy and tags of an ended job, but its own effect key.
 
     Args:
+        once: A second call with the same text makes no second job.
         priority: Replaces the old job's priority; None: the old priority.
 
     Returns:
@@ -31,12 +32,13 @@ def run_again(
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, QueueFull: Nothing was stored.
+        IdempotencyKeyReused: `once` came with other work before.
     """
     job = Job.objects.filter(pk=job_id, status__in=sorted(TERMINAL)).first()
     if job is None:
         return None
     given = {**kept_of(job), "priority": priority or Priority(job.priority)}
-    spec = JobSpec(kind=job.kind, payload=dict(payload), **given)
+    spec = JobSpec(kind=job.kind, payload=dict(payload), idempotency_key=f"again-{once}", **given)
     return submit_by_hand(spec, project_id=job.project_id, actor=actor, reason=reason, again=job.pk).id
 
 

@@ -8,6 +8,7 @@ from typing import IO
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
 from django.http import HttpRequest, StreamingHttpResponse
 
 NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
@@ -26,6 +27,13 @@ def download(request: HttpRequest, pieces: Iterator[bytes], content_type: str, n
     return StreamingHttpResponse(content, content_type=content_type, headers=headers)
 
 
+def export(request: HttpRequest, lines: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
+    """Answer with lines that are read from the database while they are sent, however many there are."""
+    is_asynchronous = isinstance(request, ASGIRequest)
+    pieces = _read_apart(lines) if is_asynchronous else (line.encode() for line in lines)
+    return download(request, pieces, content_type, name)
+
+
 def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
     """Yield a file's content in pieces, and close the file at the end."""
     with file:
@@ -40,6 +48,23 @@ async def asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     """
     while (piece := await sync_to_async(_next, thread_sensitive=False)(pieces)) is not None:
         yield piece
+
+
+def _read_apart(lines: Iterator[str]) -> Iterator[bytes]:
+    """Yield the lines in pieces of PIECE_BYTES or a line more."""
+    piece = [""]
+    while piece:
+        piece, size = [], 0
+        try:
+            for line in lines:
+                piece.append(line)
+                size += len(line)
+                if size >= PIECE_BYTES:
+                    break
+        finally:
+            connections.close_all()  # each piece may be read by another thread, whose connection no request gives back
+        if piece:
+            yield "".join(piece).encode()
 
 
 def _next(pieces: Iterator[bytes]) -> bytes | None:

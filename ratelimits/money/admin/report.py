@@ -20,6 +20,7 @@ from django.utils.http import urlencode
 from queueops.audit import trail
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.numbers import numbered
+from queueops.core.web import downloads
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.verbs import actor_of
 from queueops.tenancy.models import Project
@@ -117,14 +118,8 @@ def export(model_admin: Any, request: HttpRequest) -> StreamingHttpResponse:
         moved=0,
         project_id=asked.project,
     )
-    return StreamingHttpResponse(
-        _lines(asked),
-        content_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": f'attachment; filename="spend-{asked.first}-{asked.last}.csv"',
-            "X-Content-Type-Options": "nosniff",
-        },
-    )
+    name = f"spend-{asked.first}-{asked.last}.csv"
+    return downloads.export(request, _lines(asked), "text/csv; charset=utf-8", name)
 
 
 def _lines(asked: _Asked) -> Iterator[str]:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from queueops.audit import trail
 from queueops.core.postgres.replica import RowReader
 from queueops.core.values.csv_lines import csv_line
+from queueops.core.web import downloads
 from queueops.core.web.read_your_writes import reader_for
 from queueops.screens.paging import filters_of
 from queueops.screens.verbs import actor_of
@@ -39,14 +40,8 @@ def export_matching(model_admin: Any, request: HttpRequest) -> StreamingHttpResp
         moved=0,
         project_id=request.GET.get("project", ""),
     )
-    return StreamingHttpResponse(
-        lines(rows, reader_for(request)),
-        content_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": f'attachment; filename="usage-{timezone.now():%Y%m%d-%H%M%S}.csv"',
-            "X-Content-Type-Options": "nosniff",
-        },
-    )
+    name = f"usage-{timezone.now():%Y%m%d-%H%M%S}.csv"
+    return downloads.export(request, lines(rows, reader_for(request)), "text/csv; charset=utf-8", name)
 
 
 def lines(rows: QuerySet[UsageTracking], reader: RowReader) -> Iterator[str]:
