@@ -149,7 +149,10 @@ class Step:
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
         elif seconds_left(batch) <= 0 or batch.cancel_requested_at:
-            self._end("called back; the provider does not know of it", State.CANCELLED, settles_late=api.names_batches)
+            # A list without our ids proves nothing: another row may hold the batch by its count of lines.
+            may_exist = not api.names_batches
+            reason = "called back; the provider does not know of it"
+            self._end(reason, State.CANCELLED, may_be_billed=may_exist)
         else:
             return False
         return True
@@ -433,24 +436,20 @@ class Step:
         else:
             ProviderBatch.objects.filter(pk=self.batch.pk).update(is_kept=False)
 
-    def _end(
-        self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False, settles_late: bool = True
-    ) -> None:
+    def _end(self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False) -> None:
         """
         End a batch that has no results.
 
         Args:
-            may_be_billed: The provider may have carried out its lines.
-            settles_late: Late lines that went live certainly cost nothing here. A list without our ids proves no such
-                thing: another row may hold the batch by its count of lines.
+            may_be_billed: The provider may have carried out its lines: the most that they can have cost stays booked as
+                unknown, late lines included. Otherwise they certainly cost nothing.
         """
         batch = self.batch
         if may_be_billed:
             hand_back_rest(batch, reason=reason, unanswered=True, billed=True)
         else:
             hand_back_rest(batch, reason=reason, live=None)
-            if settles_late:
-                settle_unanswered(batch, billed=False)
+            settle_unanswered(batch, billed=False)
         ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
         close_batch(batch, state)
 
