@@ -272,7 +272,7 @@ class Step:
         if remote.ending is None:
             self._call_back(spoken, access)
             look_later(batch, self._pause())
-        elif remote.ending == "failed" and not remote.files.get("output"):
+        elif remote.ending == "failed" and not remote.files.get("output") and remote.done <= remote.failed:
             self._refuse(clean(remote.error) or "the provider refused it", remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
@@ -362,15 +362,22 @@ class Step:
         async def fetch(put: Callable[[LineResult | None], None]) -> None:
             await spoken.api.fetch(self.calls.send, shown, whole, put)
 
-        for answer in self.calls.stream(fetch):
-            if answer is None:
-                read.malformed += 1
-                continue
-            part.append(answer)
-            if len(part) >= LINES_OF_A_SLICE:
-                settle_answers(batch, part, read=read, spoken=spoken, secrets=secrets, log=self.log)
-                part = []
-        settle_answers(batch, part, read=read, spoken=spoken, secrets=secrets, log=self.log)
+        def settle(answers: Sequence[LineResult]) -> None:
+            settle_answers(batch, answers, read=read, spoken=spoken, secrets=secrets, log=self.log)
+
+        try:
+            for answer in self.calls.stream(fetch):
+                if answer is None:
+                    read.malformed += 1
+                    continue
+                part.append(answer)
+                if len(part) >= LINES_OF_A_SLICE:
+                    settle(part)
+                    part = []
+        except ProviderError:
+            settle(part)  # it is paid for: if the rest never came, these jobs, too, would go again
+            raise
+        settle(part)
         unread = self._close_rest(remote, read)
         unknown = max(read.unknown, batch.unknown_lines)
         ProviderBatch.objects.filter(pk=batch.pk).update(

@@ -18,11 +18,25 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.secrets.credentials import OpenCredential
 
-from .calls import JSON, LIST_SLACK, ask, compact, delete, marked, moment, number, objects, part, read_object, word
+from .calls import (
+    JSON,
+    LIST_SLACK,
+    MAX_PAGES_LISTED,
+    ask,
+    compact,
+    delete,
+    list_too_long,
+    marked,
+    moment,
+    number,
+    objects,
+    part,
+    read_object,
+    word,
+)
 from .inlined import Inlined
 
 PAGE_OF_BATCHES = 100
-MAX_PAGES_LISTED = 20
 
 _ENDINGS: Mapping[str, Ending] = {
     "SUCCEEDED": "completed",
@@ -77,6 +91,7 @@ class GeminiBatches:
             token = word(page, "nextPageToken")
             if not token:
                 return
+        raise list_too_long()
 
     async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
         return False
