@@ -106,7 +106,11 @@ class Step:
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
             # After a restore, the provider may have a batch that holds these jobs and has no row here. Until the
             # search for such batches is closed, no batch is made of these jobs.
-            hand_back_rest(batch, reason="its batch was not made before the restored moment")
+            asked = (
+                batch.creations > 0 and not spoken.api.names_batches
+            )  # then the list proves nothing, see `_is_found`
+            reason = "its batch was not made before the restored moment"
+            hand_back_rest(batch, reason=reason, unanswered=asked, billed=asked)
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
             close_batch(batch, State.CANCELLED)
             return

@@ -48,9 +48,9 @@ async def listed_objects(
         found = objects(page.get("data"))
         for one in found:
             yield one
-        if page.get("has_more") is not True or not found:
+        before, last = last, word(found[-1], "id") if found else ""
+        if page.get("has_more") is not True or last in {"", before}:  # the same page again: the server has no others
             return
-        last = word(found[-1], "id")
     raise list_too_long()
 
 
