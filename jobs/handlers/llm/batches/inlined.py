@@ -14,7 +14,8 @@ from jobs.handlers.errors import ProviderError
 MAX_RESULT_BYTES = 25_000_000
 MAX_REST_BYTES = 50_000_000
 
-_MARK, _MARK_IN_TEXT = re.compile(rb'["\[\]{}]'), re.compile(rb'["\\]')
+_MARK = re.compile(rb'["\[\]{}]')
+_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # up to the quote that ends it; escaped bytes are no marks
 _LIST_BEGINS = re.compile(rb'"inlinedResponses"\s*:\s*\[\Z')
 _LOOKED_BACK = 100  # bytes before a bracket, for the name of its list
 
@@ -43,24 +44,33 @@ class Inlined:
         Raises:
             ProviderError: What is no result is too large to be kept.
         """
-        begin, at = 0, self._skipped
-        while mark := (_MARK_IN_TEXT if self._is_in_text else _MARK).search(piece, at):
+        begin, at = 0, self._end_of_text(piece, self._skipped)
+        while mark := _MARK.search(piece, at):
             at = mark.end()
             match mark.group():
-                case b"\\":
-                    at += 1
                 case b'"':
-                    self._is_in_text = not self._is_in_text
+                    self._is_in_text = True
+                    at = self._end_of_text(piece, at)
                 case b"[" | b"{":
                     begin = self._open(piece, begin, at)
                 case _:
                     begin = self._close(piece, begin, at)
         self._keep(piece[begin:])
-        self._skipped = max(0, at - len(piece))
 
     def rest(self) -> bytes:
         """Return the JSON text without the results: their lists are empty."""
         return bytes(self._rest)
+
+    def _end_of_text(self, piece: bytes, at: int) -> int:
+        """Return the place behind the text that is open at this place; the piece's end if the text goes on."""
+        self._skipped = 0
+        found = _TEXT.match(piece, at) if self._is_in_text else None
+        if found is None:
+            return at
+        end = found.end()
+        self._skipped = int(piece[end:] == b"\\")
+        self._is_in_text = piece[end : end + 1] != b'"'
+        return len(piece) if self._is_in_text else end + 1
 
     def _open(self, piece: bytes, begin: int, end: int) -> int:
         """Note the bracket before `end`. Return the place from which the piece is not kept yet, as `_close` does."""
