@@ -110,7 +110,11 @@ class LineResult:
 
 
 class Send(Protocol):
-    """Makes one call under the outbound policy; raises ProviderError for a status that is no success."""
+    """
+    Makes one call under the outbound policy; raises ProviderError for a status that is no success.
+
+    With `on_line` or `on_piece` the body of a success is passed on as it comes in, and is empty in the answer.
+    """
 
     async def __call__(
         self,
@@ -120,6 +124,7 @@ class Send(Protocol):
         headers: Mapping[str, str],
         body: bytes | None = None,
         on_line: Callable[[bytes], None] | None = None,
+        on_piece: Callable[[bytes], None] | None = None,
     ) -> OutboundResponse: ...
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.batches.gemini import GeminiBatches
+from jobs.handlers.llm.batches.inlined import Inlined
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.requests.payload import LlmGenerate
 from tests.support.http_server import raw_server, serving
@@ -176,7 +176,7 @@ def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():
     lines: list[Any] = []
 
     async def send(method: str, url: str, **options: Any) -> Any:
-        return SimpleNamespace(body=json.dumps(told).encode())
+        options["on_piece"](json.dumps(told).encode())
 
     async def scenario() -> Any:
         api, access = GeminiBatches(), Access("https://example.org/v1beta", {})
@@ -187,6 +187,21 @@ def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():
     remote = asyncio.run(scenario())
     assert (remote.ending, remote.lines, remote.done, remote.failed) == ("completed", 2, 2, 1)
     assert [line.status for line in lines] == [200, 429]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_results_are_taken_out_of_an_operation_wherever_its_pieces_end(size):
+    answers: list[Any] = [{"text": 'a \\ "inlinedResponses": [{"}'}, {"inlinedResponses": [{"x": []}]}, {}]
+    output = {"inlinedResponses": {"inlinedResponses": [answers[0], 5, [{"no": 1}], *answers[1:]]}}
+    told = {"empty": {"inlinedResponses": []}, "metadata": {"output": output}, "response": output, "done": [{}]}
+    taken: list[tuple[int, Any]] = []
+    inlined = Inlined(lambda number, text: taken.append((number, json.loads(text))))
+    text = json.dumps(told, indent=1).encode()
+    for begin in range(0, len(text), size):
+        inlined.feed(text[begin : begin + size])
+    assert taken == list(enumerate(answers)), "once, though the operation has them twice"
+    emptied: dict[str, Any] = {"inlinedResponses": {"inlinedResponses": []}}
+    assert json.loads(inlined.rest()) == told | {"metadata": {"output": emptied}, "response": emptied}
 
 
 def test_no_text_ends_the_line_of_a_batch_early():

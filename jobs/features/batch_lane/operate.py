@@ -70,8 +70,9 @@ def settle_batches(ids: Collection[UUID], *, billed: bool, actor: str, reason: s
             project_id=batch.project_id,
         )
     settled = {batch.pk for batch in rows}
-    # Nobody needs the results at the provider any more: the next step deletes them.
-    ProviderBatch.objects.filter(pk__in=settled).update(is_kept=True, look_at=Now())
+    # Nobody needs the results at the provider any more: the next step deletes them. Results of lines that are not here
+    # stay: another installation may need them.
+    ProviderBatch.objects.filter(pk__in=settled, unknown_lines=0).update(is_kept=True, look_at=Now())
     return settled
 
 

@@ -106,7 +106,11 @@ class Step:
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
             # After a restore, the provider may have a batch that holds these jobs and has no row here. Until the
             # search for such batches is closed, no batch is made of these jobs.
-            hand_back_rest(batch, reason="its batch was not made before the restored moment")
+            asked = (
+                batch.creations > 0 and not spoken.api.names_batches
+            )  # then the list proves nothing, see `_is_found`
+            reason = "its batch was not made before the restored moment"
+            hand_back_rest(batch, reason=reason, unanswered=asked, billed=asked)
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
             close_batch(batch, State.CANCELLED)
             return
@@ -149,7 +153,10 @@ class Step:
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
         elif seconds_left(batch) <= 0 or batch.cancel_requested_at:
-            self._end("called back; the provider does not know of it", State.CANCELLED, settles_late=api.names_batches)
+            # A list without our ids proves nothing: another row may hold the batch by its count of lines.
+            may_exist = not api.names_batches
+            reason = "called back; the provider does not know of it"
+            self._end(reason, State.CANCELLED, may_be_billed=may_exist)
         else:
             return False
         return True
@@ -269,7 +276,7 @@ class Step:
         if remote.ending is None:
             self._call_back(spoken, access)
             look_later(batch, self._pause())
-        elif remote.ending == "failed" and not remote.files.get("output"):
+        elif remote.ending == "failed" and not remote.files.get("output") and remote.done <= remote.failed:
             self._refuse(clean(remote.error) or "the provider refused it", remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
@@ -359,15 +366,22 @@ class Step:
         async def fetch(put: Callable[[LineResult | None], None]) -> None:
             await spoken.api.fetch(self.calls.send, shown, whole, put)
 
-        for answer in self.calls.stream(fetch):
-            if answer is None:
-                read.malformed += 1
-                continue
-            part.append(answer)
-            if len(part) >= LINES_OF_A_SLICE:
-                settle_answers(batch, part, read=read, spoken=spoken, secrets=secrets, log=self.log)
-                part = []
-        settle_answers(batch, part, read=read, spoken=spoken, secrets=secrets, log=self.log)
+        def settle(answers: Sequence[LineResult]) -> None:
+            settle_answers(batch, answers, read=read, spoken=spoken, secrets=secrets, log=self.log)
+
+        try:
+            for answer in self.calls.stream(fetch):
+                if answer is None:
+                    read.malformed += 1
+                    continue
+                part.append(answer)
+                if len(part) >= LINES_OF_A_SLICE:
+                    settle(part)
+                    part = []
+        except ProviderError:
+            settle(part)  # it is paid for: if the rest never came, these jobs, too, would go again
+            raise
+        settle(part)
         unread = self._close_rest(remote, read)
         unknown = max(read.unknown, batch.unknown_lines)
         ProviderBatch.objects.filter(pk=batch.pk).update(
@@ -433,24 +447,20 @@ class Step:
         else:
             ProviderBatch.objects.filter(pk=self.batch.pk).update(is_kept=False)
 
-    def _end(
-        self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False, settles_late: bool = True
-    ) -> None:
+    def _end(self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False) -> None:
         """
         End a batch that has no results.
 
         Args:
-            may_be_billed: The provider may have carried out its lines.
-            settles_late: Late lines that went live certainly cost nothing here. A list without our ids proves no such
-                thing: another row may hold the batch by its count of lines.
+            may_be_billed: The provider may have carried out its lines: the most that they can have cost stays booked as
+                unknown, late lines included. Otherwise they certainly cost nothing.
         """
         batch = self.batch
         if may_be_billed:
             hand_back_rest(batch, reason=reason, unanswered=True, billed=True)
         else:
             hand_back_rest(batch, reason=reason, live=None)
-            if settles_late:
-                settle_unanswered(batch, billed=False)
+            settle_unanswered(batch, billed=False)
         ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
         close_batch(batch, state)
 

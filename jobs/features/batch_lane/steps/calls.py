@@ -118,9 +118,12 @@ class CallLoop:
         headers: Mapping[str, str],
         body: bytes | None = None,
         on_line: Callable[[bytes], None] | None = None,
+        on_piece: Callable[[bytes], None] | None = None,
     ) -> OutboundResponse:
         """See `Send` of handlers/batch_form.py."""
         lines = None if on_line is None else _Lines(on_line)
+        on_piece = on_piece if lines is None else lines.cut
+        pieces = None if on_piece is None else _Pieces(on_piece)
         try:
             response = await self._client.send(
                 method,
@@ -128,11 +131,11 @@ class CallLoop:
                 policy=outbound_policy(),
                 headers=headers,
                 body=body,
-                timeout_seconds=call_seconds(len(body or b"")) if lines is None else FETCH_SECONDS,
-                max_response_bytes=MAX_KEPT_BYTES if lines is None else MAX_FETCHED_BYTES,
-                piece_seconds=None if lines is None else settings.QUEUEOPS.batch_call_seconds,
-                on_piece=None if lines is None else lines.take,
-                keeps_body=lines is None,
+                timeout_seconds=call_seconds(len(body or b"")) if pieces is None else FETCH_SECONDS,
+                max_response_bytes=MAX_KEPT_BYTES if pieces is None else MAX_FETCHED_BYTES,
+                piece_seconds=None if pieces is None else settings.QUEUEOPS.batch_call_seconds,
+                on_piece=None if pieces is None else pieces.take,
+                keeps_body=pieces is None,
             )
         except (OutboundRefused, OutboundFailed) as error:
             raise unanswered(error) from error
@@ -154,23 +157,21 @@ def _until_done(items: queue.SimpleQueue[T], future: Future[None]) -> Iterator[T
                 return
 
 
-class _Lines:
+class _Pieces:
     """
-    Splits a streamed body into lines. A line that is too long is passed on empty, so that it counts as unreadable.
+    Passes on a streamed body, piece by piece, at the pace of its reader.
 
-    A body that comes too slowly is a ProviderError; time in which the reader takes lines does not count.
+    A body that comes too slowly is a ProviderError; time in which the reader takes what came does not count.
     """
 
-    def __init__(self, on_line: Callable[[bytes], None]) -> None:
-        self._on_line = on_line
-        self._rest = bytearray()
-        self._is_too_long = False
+    def __init__(self, on_piece: Callable[[bytes], None]) -> None:
+        self._on_piece = on_piece
         self._since = time.monotonic()
         self._waited, self._came = 0.0, 0
 
     async def take(self, piece: bytes) -> None:
         self._check_speed(len(piece))
-        self._cut(piece)
+        self._on_piece(piece)
         if (room := _room.get()) is not None:
             await room()
         self._since = time.monotonic()
@@ -184,7 +185,16 @@ class _Lines:
             raise ProviderError(None, "its results come too slowly", code="timeout", outcome="unknown")
         self._waited, self._came = 0.0, 0
 
-    def _cut(self, piece: bytes) -> None:
+
+class _Lines:
+    """Cuts a streamed body into lines. A line that is too long is passed on empty, so that it counts as unreadable."""
+
+    def __init__(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+        self._rest = bytearray()
+        self._is_too_long = False
+
+    def cut(self, piece: bytes) -> None:
         *whole, rest = piece.split(b"\n")
         for part in whole:
             self._rest += part

@@ -17,7 +17,8 @@ MARK = "queueops_batch"  # the name under which a provider keeps our id, where i
 JSON = {"Content-Type": "application/json"}
 _LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 LIST_SLACK = timedelta(minutes=2)
-MAX_PAGES_LISTED = 20
+MAX_PAGES_LISTED = 200
+LIST_TOO_LONG = "list_too_long"
 
 
 async def ask(send: Send, access: Access, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
@@ -37,6 +38,9 @@ async def listed_objects(
         path: The list's path, to which the parameters of a page are added: it ends in `?` or `&`.
         limit: How many objects a page has.
         after: The parameter that names the last object of the page before.
+
+    Raises:
+        ProviderError: A call failed, or the list goes on after these pages.
     """
     last = ""
     for _ in range(MAX_PAGES_LISTED):
@@ -44,9 +48,16 @@ async def listed_objects(
         found = objects(page.get("data"))
         for one in found:
             yield one
-        if page.get("has_more") is not True or not found:
+        before, last = last, word(found[-1], "id") if found else ""
+        if page.get("has_more") is not True or last in {"", before}:  # the same page again: the server has no others
             return
-        last = word(found[-1], "id")
+    raise list_too_long()
+
+
+def list_too_long() -> ProviderError:
+    """The error of a list that was not read to its end: a batch that was not found in it may be there all the same."""
+    told = f"its list goes on after {MAX_PAGES_LISTED} pages"
+    return ProviderError(None, told, code=LIST_TOO_LONG, outcome="answered")
 
 
 async def delete(send: Send, access: Access, path: str) -> None:

@@ -8,18 +8,35 @@ Source: https://ai.google.dev/gemini-api/docs/batch-api, read in November 2026: 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, ResultPlace, Send
+from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.secrets.credentials import OpenCredential
 
-from .calls import JSON, LIST_SLACK, ask, compact, delete, marked, moment, number, objects, part, read_object, word
+from .calls import (
+    JSON,
+    LIST_SLACK,
+    MAX_PAGES_LISTED,
+    ask,
+    compact,
+    delete,
+    list_too_long,
+    marked,
+    moment,
+    number,
+    objects,
+    part,
+    read_object,
+    word,
+)
+from .inlined import Inlined
 
 PAGE_OF_BATCHES = 100
-MAX_PAGES_LISTED = 20
 
 _ENDINGS: Mapping[str, Ending] = {
     "SUCCEEDED": "completed",
@@ -65,9 +82,7 @@ class GeminiBatches:
     async def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
         token = ""
         for _ in range(MAX_PAGES_LISTED):
-            page = await ask(
-                send, access, "GET", f"/batches?pageSize={PAGE_OF_BATCHES}{token and f'&pageToken={token}'}"
-            )
+            page = await _read(send, access, f"/batches?pageSize={PAGE_OF_BATCHES}{token and f'&pageToken={token}'}")
             for one in objects(page.get("operations")):
                 remote = _remote(one)
                 # The order of the list is not documented: after an older batch newer ones may follow.
@@ -76,23 +91,24 @@ class GeminiBatches:
             token = word(page, "nextPageToken")
             if not token:
                 return
+        raise list_too_long()
 
     async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
         return False
 
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote:
-        return _remote(await ask(send, access, "GET", f"/{remote_id}"))
+        return _remote(await _read(send, access, f"/{remote_id}"))
 
     async def fetch(
         self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
     ) -> None:
-        told = await ask(send, access, "GET", f"/{remote.id}")
+        keyless = await _count_keyless(send, access, remote)
+
+        def note(place: int, text: bytes) -> None:
+            take(_line(text, ResultPlace(place, keyless) if keyless else None))
+
+        told = await _read(send, access, f"/{remote.id}", note)
         output = part(told, "response") or part(_batch(told), "output")
-        inlined = objects(part(output, "inlinedResponses").get("inlinedResponses"))
-        # Google documents that results come in the order of the requests: without keys, the place tells the line.
-        is_keyless = not any(map(_key, inlined))
-        for number_of_it, one in enumerate(inlined):
-            take(_answer(one, ResultPlace(number_of_it, len(inlined)) if is_keyless else None))
         if file := word(output, "responsesFile"):
             await send(
                 "GET",
@@ -109,6 +125,40 @@ class GeminiBatches:
     ) -> None:
         if remote_id:
             await delete(send, access, f"/{remote_id}")
+
+
+class _HasKey(Exception):
+    """Raised to end reading early: a result has the key of its line."""
+
+
+async def _read(
+    send: Send, access: Access, path: str, take: Callable[[int, bytes], None] = lambda place, text: None
+) -> dict[str, Any]:
+    """Return the JSON object of an answer without the results in it: these go to `take`, each with its place."""
+    inlined = Inlined(take)
+    await send("GET", f"{access.root}{path}", headers=access.headers, on_piece=inlined.feed)
+    return read_object(inlined.rest())
+
+
+async def _count_keyless(send: Send, access: Access, remote: Remote) -> int:
+    """
+    Return how many results an operation has, if none has a key; otherwise 0.
+
+    Google documents that results come in the order of the requests: without keys, the place tells the line.
+    """
+    count = 0
+
+    def note(place: int, text: bytes) -> None:
+        nonlocal count
+        count = place + 1
+        with suppress(ProviderError):
+            if _key(read_object(text)):
+                raise _HasKey
+
+    with suppress(_HasKey):
+        await _read(send, access, f"/{remote.id}", note)
+        return count
+    return 0
 
 
 def _batch(told: dict[str, Any]) -> dict[str, Any]:
@@ -133,9 +183,9 @@ def _remote(told: dict[str, Any]) -> Remote:
     )
 
 
-def _line(line: bytes) -> LineResult | None:
+def _line(line: bytes, place: ResultPlace | None = None) -> LineResult | None:
     try:
-        return _answer(read_object(line))
+        return _answer(read_object(line), place)
     except Exception:  # noqa: BLE001 - whatever it is, the line cannot be read
         return None
 

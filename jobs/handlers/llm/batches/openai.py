@@ -20,6 +20,7 @@ from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .calls import (
     LIST_SLACK,
+    LIST_TOO_LONG,
     MARK,
     ask,
     compact,
@@ -128,14 +129,17 @@ class OpenAiBatches:
         for file in {*files.values(), *(await self._uploaded(send, access, lost) if lost else ())}:
             await delete(send, access, f"/files/{file}")
 
-    async def _uploaded(self, send: Send, access: Access, intent: UUID) -> list[str]:
+    async def _uploaded(self, send: Send, access: Access, intent: UUID) -> set[str]:
         """The ids of the files that were uploaded for a batch, found by the files' name."""
         listed = listed_objects(send, access, "/files?purpose=batch&", limit=PAGE_OF_FILES)
-        named: list[str] = []
+        named: set[str] = set()
         try:
-            named += [word(one, "id") async for one in listed if word(one, "filename") == _file_name(intent)]
+            async for one in listed:
+                if word(one, "filename") == _file_name(intent):
+                    named.add(word(one, "id"))
         except ProviderError as error:
-            if error.status not in NOT_THERE:  # a compatible server that lists no files
+            # A compatible server may list no files. What is behind the last page that is read stays.
+            if error.status not in NOT_THERE and error.code != LIST_TOO_LONG:
                 raise
         return named
 

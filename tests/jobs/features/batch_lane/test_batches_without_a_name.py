@@ -10,9 +10,10 @@ import pytest
 from django.utils import timezone
 
 from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.handlers.errors import ProviderError
-from jobs.models import ProviderBatch
-from ratelimits.models import Price, Spend
+from jobs.models import BatchSearch, Job, ProviderBatch
+from ratelimits.models import Price, QuotaAlert, Spend
 from ratelimits.money import budgets, prices
 from tests.jobs.features.batch_lane.conftest import Lane
 from tests.support.processes import wait_for
@@ -190,5 +191,43 @@ def test_what_a_list_without_names_does_not_show_stays_unknown_once_its_lines_we
     tend_interrupted(lose_the_call)
     assert let_lines_go_live(lane).unanswered == 3
     ended = lane.tend_until_closed()
+    assert (ended.state, ended.creations, ended.unanswered) == ("cancelled", 1, 3)
+    assert kinds_of_costs() == ["unknown"] * 3
+
+
+@pytest.mark.usefixtures("priced")
+def test_what_a_list_without_names_does_not_show_at_the_deadline_is_booked_and_told(lane, sandbox):
+    sandbox.turn(batches=LONG)
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    tend_interrupted(lose_the_call)
+    ProviderBatch.objects.update(live_at=timezone.now())
+    ended = lane.tend_until_closed()
+    assert (ended.state, ended.creations, ended.unanswered, ended.handed_back) == ("cancelled", 1, 3, 0)
+    assert kinds_of_costs() == ["unknown"] * 3
+    assert all(Spend.objects.values_list("money", flat=True)), "the provider may bill each of them"
+    watch_provider_batches()
+    alert = QuotaAlert.objects.get(kind="provider_batch", resolved_at=None)
+    assert "without an answer to 3 of its 3 lines" in alert.message
+    assert set(Job.objects.values_list("status", "retry_count")) == {("retried", 0)}
+
+
+@pytest.mark.usefixtures("priced")
+def test_what_a_list_without_names_does_not_show_after_a_restore_is_booked(lane, sandbox):
+    sandbox.turn(batches=LONG)
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    tend_interrupted(lose_the_call)
+    moment = timezone.now()
+    BatchSearch.objects.create(
+        kind="llm.generate",
+        service="anthropic",
+        credential="anthropic-key",
+        made_before=moment,
+        look_at=moment + timedelta(hours=1),
+    )
+    ProviderBatch.objects.update(look_at=moment, create_before=moment - timedelta(hours=1))
+    lane.tend(now=False)
+    ended = ProviderBatch.objects.get()
     assert (ended.state, ended.creations, ended.unanswered) == ("cancelled", 1, 3)
     assert kinds_of_costs() == ["unknown"] * 3

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
+from jobs.features.batch_lane.steps import calls as batch_calls
 from jobs.features.batch_lane.steps import settle
 from jobs.features.results.garbage_collect import sweep_results
 from jobs.features.results.read import whole_result
@@ -145,6 +146,17 @@ def test_no_fault_of_the_provider_loses_a_job_or_pays_for_an_answer_twice(lane, 
     wait_for(are_completed, what="the end of all jobs")
     billing = sandbox.billing()
     assert (billing["prompts_paid_again"], billing["custom_ids_paid_again"]) == (0, 0)
+
+
+@pytest.mark.parametrize("says_keys", [True, False])
+def test_results_within_an_operation_may_be_more_than_is_kept_in_memory(lane, sandbox, monkeypatch, says_keys):
+    monkeypatch.setattr(batch_calls, "MAX_KEPT_BYTES", 20_000)
+    sandbox.turn(batches=SOON | {"results_in_order": True}, gemini={"batch_keys": says_keys, "output_tokens": 2_000})
+    lane.credential("gemini")
+    lane.submit(10, provider="gemini", payload_fields={"max_output_tokens": 2_000})
+    batch = lane.tend_until_closed()
+    assert (batch.state, batch.succeeded, batch.faults) == ("completed", 10, 0)
+    assert sum(len(job.result["text"]) for job in Job.objects.all()) > 2 * batch_calls.MAX_KEPT_BYTES
 
 
 def test_a_refused_file_sends_what_it_names_live_and_the_rest_by_the_next_batch(lane, sandbox):

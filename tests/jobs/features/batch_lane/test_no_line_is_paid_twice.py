@@ -1,23 +1,32 @@
 """What the lane must not be misled by: haste, a provider that forgets, others' batches, and the deadline of one job."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from jobs.features.batch_lane.operate import look_now
 from jobs.features.batch_lane.steps import collect
+from jobs.features.batch_lane.steps.calls import CallLoop
 from jobs.features.batch_lane.steps.rounds import kinds_with_batches
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.llm.batches import calls as batches_calls
 from jobs.handlers.llm.batches.calls import compact
 from jobs.models import Job, PauseSwitch, ProviderBatch, ProviderBatchLine, new_id
 from jobs.services.claim.claim import promote_due
 from jobs.services.operate.epochs import declare_restored
+from queueops.core.outbound.client import OutboundResponse
+from ratelimits.models import Spend
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
+SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
 
 
 def test_a_look_that_somebody_asks_for_does_not_look_before_the_providers_list_can_tell(lane, sandbox):
@@ -173,6 +182,84 @@ def test_a_batch_that_cannot_be_asked_for_is_closed_long_after_its_deadline(lane
     ProviderBatch.objects.update(live_at=timezone.now() - timedelta(days=2))
     assert lane.tend_until_closed().state == "failed"
     assert lane.states() == ["retried"] * 3
+
+
+class Cut(CallLoop):
+    """Results come, and each time the connection breaks before their end."""
+
+    async def send(self, *where: str, on_line: Any = None, **given: Any) -> OutboundResponse:
+        response = await super().send(*where, on_line=on_line, **given)
+        if on_line is not None:
+            raise ProviderError(None, "the connection broke", code="connection_broken", outcome="unknown")
+        return response
+
+
+class Failed(CallLoop):
+    """Gemini gives up a batch whose lines it has done, and shows no results."""
+
+    async def send(self, *where: str, on_piece: Any = None, **given: Any) -> OutboundResponse:
+        body = bytearray()
+        response = await super().send(*where, on_piece=body.extend if on_piece else None, **given)
+        if on_piece is not None:
+            stats = json.loads(body)["metadata"]["batchStats"]
+            on_piece(json.dumps({"metadata": {"batchStats": stats, "state": "BATCH_STATE_FAILED"}}).encode())
+        return response
+
+
+def test_answers_that_came_count_though_their_end_does_not_come(lane, sandbox):
+    sandbox.turn(batches=SOON)
+    lane.credential()
+    lane.submit(3)
+    lane.tend()
+    wait_for(lambda: sandbox.billing()["custom_ids_paid"] == 3, what="the end at the provider")
+    lane.calls.close()
+    lane.calls = Cut()
+    lane.tend()
+    batch = ProviderBatch.objects.get()
+    assert (batch.state, batch.succeeded, batch.faults) == ("collecting", 3, 1)
+    assert lane.states() == ["completed"] * 3
+    lane.restart()
+    assert lane.tend_until_closed().unanswered == 0
+
+
+@pytest.mark.parametrize("provider", ["gemini", "openai"])
+def test_a_batch_that_is_not_in_the_part_of_the_list_that_was_read_is_not_made_again(
+    lane, sandbox, monkeypatch, provider
+):
+    module = import_module(f"jobs.handlers.llm.batches.{provider}")
+    sandbox.turn(batches=LONG | {"lost_create_rate": 1})
+    lane.credential(provider)
+    lane.submit(3, provider=provider)
+    lane.tend()
+    sandbox.turn(batches={"lost_create_rate": 0})
+    first = ProviderBatch.objects.get()
+    ProviderBatch.objects.update(look_at=timezone.now() + timedelta(hours=1))
+    lane.submit(1, provider=provider)  # newer, so the list begins with it
+    lane.tend(now=False)
+    for place in (module, batches_calls):
+        monkeypatch.setattr(place, "MAX_PAGES_LISTED", 1, raising=False)
+    monkeypatch.setattr(module, "PAGE_OF_BATCHES", 1)
+    lane.tend()
+    first.refresh_from_db()
+    assert (first.state, first.creations) == ("creating", 1)
+    assert "list goes on" in first.error
+    monkeypatch.undo()
+    lane.tend()
+    first.refresh_from_db()
+    assert (first.state, first.creations) == ("open", 1)
+
+
+def test_lines_that_a_failed_batch_has_done_are_not_taken_for_free(lane, sandbox):
+    sandbox.turn(batches=SOON)
+    lane.credential("gemini")
+    lane.submit(2, provider="gemini")
+    lane.tend()
+    wait_for(lambda: sandbox.billing()["custom_ids_paid"] == 2, what="the end at the provider")
+    lane.calls.close()
+    lane.calls = Failed()
+    batch = lane.tend_until_closed()
+    assert (batch.state, batch.unanswered) == ("failed", 2)
+    assert Spend.objects.filter(kind="unknown").count() == 2
 
 
 def test_a_line_is_as_long_as_its_letters():

@@ -37,7 +37,7 @@ class Wire(CallLoop):
         super().__init__()
         self.provider, self.fates = provider, fates
 
-    async def send(self, method, url, *, headers, body=None, on_line=None):
+    async def send(self, method, url, *, headers, body=None, on_line=None, on_piece=None):
         fate = self.fates.pop(0) if self.fates else "well"
         if fate == "died before":
             raise Died

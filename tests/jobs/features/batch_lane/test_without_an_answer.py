@@ -191,6 +191,17 @@ def test_people_settle_what_is_unknown_and_the_audit_trail_tells(lane, sandbox, 
     assert not QuotaAlert.objects.filter(kind="provider_batch", resolved_at=None).exists()
 
 
+def test_results_of_jobs_that_are_not_here_stay_when_people_settle_the_rest(lane, sandbox):
+    sandbox.turn(batches=SOON | {"lost_line_rate": 1})
+    lane.credential()
+    lane.submit(2)
+    batch = lane.tend_until_closed()
+    ProviderBatch.objects.update(unknown_lines=1, look_at=timezone.now())  # as after a restore
+    settle_batches([batch.pk], billed=True, actor="user:1")
+    lane.tend(now=False)
+    assert not sandbox.calls(method="DELETE")
+
+
 def test_the_page_tells_what_is_unknown_and_settles_it(lane, sandbox, admin_client: Client):
     sandbox.turn(batches=SOON | {"lost_line_rate": 1})
     lane.credential()
