@@ -76,6 +76,25 @@ def test_a_message_is_answered_as_its_provider_answers(claude: Anthropic, worker
     assert told.usage.output_tokens
 
 
+def test_the_beta_client_does_without_betas(claude: Anthropic, workers: RunningProcess):
+    import anthropic
+
+    # As Node's client sends it.
+    named: Any = {"extra_query": {"beta": "true"}, "extra_headers": {"anthropic-beta": "message-batches-2024-09-24"}}
+    assert claude.beta.messages.create(**PARAMS, **named).content[0].type == "text"
+    made = claude.beta.messages.batches.create(requests=[{"custom_id": "row", "params": PARAMS}], **named)
+    assert claude.beta.messages.batches.retrieve(made.id, **named).id == made.id
+    assert [batch.id for batch in claude.beta.messages.batches.list(**named)] == [made.id]
+    assert claude.beta.messages.batches.cancel(made.id, **named).cancel_initiated_at
+    for create in (
+        lambda: claude.beta.messages.create(**PARAMS, betas=["context-1m-2025-08-07"]),
+        lambda: claude.beta.messages.batches.create(requests=[], betas=["context-1m-2025-08-07"]),
+    ):
+        with pytest.raises(anthropic.BadRequestError, match="leave betas out"):
+            create()
+    assert Job.objects.count() == 2
+
+
 def test_requests_that_are_not_valid_are_told_with_place_and_field(claude: Anthropic):
     import anthropic
 
