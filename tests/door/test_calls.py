@@ -201,6 +201,22 @@ def test_a_response_in_the_background_is_told_cancelled_and_answered_under_its_o
     assert (told["id"], told["status"]) == (first["id"], "completed")
 
 
+@pytest.mark.django_db
+def test_a_call_goes_on_from_a_response_in_the_background(door: Door, provider: Recorder):
+    first = door.send("POST", "responses", '{"model":"m-1","input":"Why?","background":true}').json()["id"]
+    body = f'{{"model":"m-1", "previous_response_id":"{first}","input":"And?"}}'
+    early = door.send("POST", "responses", body)
+    assert (early.status_code, early.json()["error"]["param"]) == (400, "previous_response_id")
+    drain()
+    ask(door, "responses", body)
+    foreign = ask(door, "responses", body.replace(first, "resp_" + "0" * 32))
+    drain()
+    assert sorted(provider.bodies[1:]) == sorted(
+        [body.replace(first, "resp_theirs"), body.replace(first, "resp_" + "0" * 32)]
+    )
+    assert door.client.get(foreign.headers["Location"]).status_code == 200
+
+
 def test_a_caller_who_waits_is_told_at_the_end_and_one_who_does_not_at_once(
     client: OpenAI, workers: RunningProcess, sandbox: Sandbox
 ):
