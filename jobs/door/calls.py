@@ -13,7 +13,7 @@ from django.db import transaction
 from jobs.models import Job
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import submit_job
-from jobs.states import JobState
+from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now
 from queueops.core.values.written import with_members
 
@@ -25,6 +25,7 @@ from .repeats import digest_of, lock_request
 from .routes import routes_of
 
 REPEATED_FOR = timedelta(minutes=30)  # since the call last came: official clients wait for ten minutes a try
+MAX_EQUAL_CALLS = 1_000
 PREVIOUS = "previous_response_id"
 _OURS = re.compile(r"resp_([0-9a-f]{32})")
 KEY_PREFIX = "door/"  # keeps idempotency keys of requests apart from keys of jobs
@@ -101,10 +102,18 @@ def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UU
 
 
 def _made_lately(project_id: str, digest: str) -> UUID | None:
+    """
+    Return the job of a call that comes again. Of equal calls at once, which all come again when their answers take
+    long, each gets a job of its own: the one that was not asked for the longest. Once all have ended, the newest.
+    """
     rows = DoorCall.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - REPEATED_FOR)
-    found = rows.order_by("-pk").first()
-    if found is None:
+    calls = list(rows.order_by("-pk")[:MAX_EQUAL_CALLS])
+    if not calls:
         return None
+    jobs = Job.objects.filter(pk__in=[call.job_id for call in calls], status__in=UNFINISHED)
+    goes_on = set(jobs.values_list("pk", flat=True))
+    waits = [call for call in calls if call.job_id in goes_on]
+    found = min(waits, key=lambda call: (call.created_at, call.pk)) if waits else calls[0]
     # Without a new time, a client that asks on for longer than REPEATED_FOR would make and pay a second job.
     DoorCall.objects.filter(pk=found.pk).update(created_at=Now())
     return found.job_id

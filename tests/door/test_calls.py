@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import httpx
 import openai
@@ -152,6 +153,21 @@ def test_a_call_that_a_client_sends_again_is_the_same_job_for_some_minutes(door:
     DoorCall.objects.update(created_at=Now() - timedelta(hours=1))
     assert forget_calls() == DoorCall.objects.count() + 3
     assert ask_for("1") != first
+
+
+@pytest.mark.django_db
+def test_equal_calls_at_once_that_come_again_get_a_job_each(door: Door):
+    def ask_for(tries: int) -> UUID:
+        told = ask(door, "responses", BODIES["responses"], **{"x-stainless-retry-count": str(tries)})
+        return UUID(told.json()["id"])
+
+    first, second, third = (ask_for(0) for _ in range(3))
+    DoorCall.objects.update(created_at=F("created_at") - timedelta(minutes=1))
+    assert {ask_for(1) for _ in range(3)} == {first, second, third}
+    move_along("cancel", [first])
+    assert ask_for(2) in (second, third)
+    move_along("cancel", [second, third])
+    assert ask_for(3) == third
 
 
 @pytest.mark.django_db
