@@ -19,7 +19,7 @@ from jobs.door.files import id_in
 from jobs.door.lines import LineReader, refuse_unknown_members
 from jobs.door.models import DoorBatch, Protocol
 from jobs.door.outcomes import DoorOutcome, outcomes_of, write_lines
-from jobs.door.routes import known_models
+from jobs.door.routes import known_models, service_of_model
 from jobs.services.submit.documents.accept_document import Line
 from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
@@ -134,12 +134,19 @@ class ClaudeModels(DoorView):
     query: ClassVar = {"GET": ("after_id", "before_id", "limit", BETA)}
 
     def get(self, request: Request) -> Response:
-        data = [
-            {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
-            for name, _ in known_models(self.caller.project_id)
-        ]
+        data = [_model_answer(name) for name, _ in known_models(self.caller.project_id)]
         first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
         return Response({"data": data, "has_more": False, "first_id": first, "last_id": last})
+
+
+class ClaudeModelOf(DoorView):
+    needs: ClassVar = {"GET": READ}
+    query: ClassVar = {"GET": (BETA,)}
+
+    def get(self, request: Request, name: str) -> Response:
+        if service_of_model(name, self.caller.project_id) is None:
+            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["not known"]})
+        return Response(_model_answer(name))
 
 
 class NotAtAnthropics(DoorView):
@@ -177,6 +184,10 @@ def message_batch_answer(batch: DoorBatch, counts: batches.DoorCounts, request: 
         "results_url": results if has_ended else None,
         "queueops": {"batch": batch.batch_id and str(batch.batch_id)},
     }
+
+
+def _model_answer(name: str) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
 
 
 def result_line(outcome: DoorOutcome) -> dict[str, Any]:

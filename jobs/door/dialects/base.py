@@ -150,7 +150,8 @@ def waiting_answer(job: UUID, root: str, *, wait: float = 0.0) -> Response:
 
 
 def names_of(job: UUID) -> dict[str, str]:
-    return {"X-QueueOps-Job": str(job), "x-request-id": f"req_{job.hex}"}
+    name = f"req_{job.hex}"
+    return {"X-QueueOps-Job": str(job), "x-request-id": name, "request-id": name}  # OpenAI's clients, Anthropic's
 
 
 def refused_status(outcome: DoorOutcome) -> int:
