@@ -263,7 +263,7 @@ def for_its_client(answer: Answer, scope: Scope) -> Answer:
     Return the answer to a call by a door as its client understands it.
 
     An official client takes each 2xx for the provider's answer: of a 202 it would make one without content. It is told
-    to send the call again, which is the same job then. Who named X-QueueOps-Wait knows the 202.
+    to send the call again, which is the same job then. A client that names X-QueueOps-Wait knows the 202.
     """
     told = {name.lower() for name, _ in scope["headers"]}
     if not answer.goes_on or CLIENTS_TRIES not in told or b"x-queueops-wait" in told:

@@ -103,8 +103,8 @@ def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UU
 
 def _made_lately(project_id: str, digest: str) -> UUID | None:
     """
-    Return the job of a call that comes again. Of equal calls at once, which all come again when their answers take
-    long, each gets a job of its own: the one that was not asked for the longest. Once all have ended, the newest.
+    Return the job of a call that comes again. Equal calls at once all come again when their answers take long. Each
+    gets a job of its own: the one that was not asked for the longest; once all have ended, the newest.
     """
     rows = DoorCall.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - REPEATED_FOR)
     calls = list(rows.order_by("-pk")[:MAX_EQUAL_CALLS])
