@@ -4,12 +4,14 @@ Requests with `?wait=`: the answer about a job or batch is held here, without a 
 Django answers first, as if nobody waited: it checks who may ask, and whether the job or batch has ended. An answer with
 Retry-After says that it has not ended. This answer is held, and Django is asked again at the end. A call by a door is
 held likewise: Django makes a job of the call, and says where the result will be and how long the caller waits.
+An official client is told instead to send its call again: it would take that answer for the provider's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +22,11 @@ from uuid import UUID
 
 from django.utils.http import http_date
 
+from jobs.door.errors import NotAnsweredYet
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from queueops.core.web.askers import Askers
 from queueops.core.web.asking import BODY
+from queueops.core.web.error_forms import in_form_of
 from queueops.core.web.leaving import LEAVING
 
 from .events import Group
@@ -36,6 +40,7 @@ PATHS: Mapping[str, re.Pattern[str]] = {
 }
 CALLS = re.compile(r"/(openai|anthropic)/v1/(chat/completions|embeddings|moderations|responses|messages)")
 OF_A_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
+CLIENTS_TRIES = b"x-stainless-retry-count"  # every official client sends it; docs/reference/wire-facts.md
 # Headers by which answers to requests for the same address may differ.
 TELLING_APART = frozenset(
     {b"authorization", b"x-api-key", b"x-project", b"cookie", b"origin", b"host", b"accept-encoding"}
@@ -130,7 +135,7 @@ class LongPolls:
         if asked is not None:
             answer = await self._answered(asked, scope, receive)
         elif scope["type"] == "http" and scope["method"] == "POST" and CALLS.fullmatch(scope["path"]):
-            answer = await self._called(scope, receive)
+            answer = for_its_client(await self._called(scope, receive), scope)
         else:
             await self._application(scope, receive, send)
             return
@@ -251,6 +256,26 @@ def asked_in(scope: Scope) -> AwaitedEnd | None:
     except (KeyError, ValueError):
         return None
     return AwaitedEnd(groups[0], seconds) if groups and 0 < seconds <= MAX_WAIT_SECONDS else None  # type: ignore[arg-type]
+
+
+def for_its_client(answer: Answer, scope: Scope) -> Answer:
+    """
+    Return the answer to a call by a door as its client understands it.
+
+    An official client takes each 2xx for the provider's answer: of a 202 it would make one without content. It is told
+    to send the call again, which is the same job then. A client that names X-QueueOps-Wait knows the 202.
+    """
+    told = {name.lower() for name, _ in scope["headers"]}
+    if not answer.goes_on or CLIENTS_TRIES not in told or b"x-queueops-wait" in told:
+        return answer
+    place = (answer.header(b"location") or b"").decode()
+    error = NotAnsweredYet(f"There is no answer yet. The call goes on: send it again, or ask for {place} later.")
+    status, body = in_form_of(scope["path"], error.status, error.as_dict())
+    content = json.dumps(body).encode()
+    kept = [(name, value) for name, value in answer.messages[0]["headers"] if name.lower() not in OF_A_BODY]
+    of_body = [(b"Content-Type", b"application/json"), (b"Content-Length", str(len(content)).encode())]
+    start = {**answer.messages[0], "status": status, "headers": [*kept, *of_body, (b"x-should-retry", b"true")]}
+    return Answer([start, {"type": "http.response.body", "body": content}])
 
 
 async def _woken(waiter: Waiter, leaves: asyncio.Future[None], until: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -12,16 +13,21 @@ from django.db import transaction
 from jobs.models import Job
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import submit_job
+from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now
 from queueops.core.values.written import with_members
 
 from .errors import BadDoorRequest, NoSuchObject
 from .lines import call_payload, fault_of
 from .models import DoorCall, Protocol
+from .outcomes import outcome_of
 from .repeats import digest_of, lock_request
 from .routes import routes_of
 
-REPEATED_FOR = timedelta(minutes=30)  # official clients wait for ten minutes, and try three times
+REPEATED_FOR = timedelta(minutes=30)  # since the call last came: official clients wait for ten minutes a try
+MAX_EQUAL_CALLS = 1_000
+PREVIOUS = "previous_response_id"
+_OURS = re.compile(r"resp_([0-9a-f]{32})")
 KEY_PREFIX = "door/"  # keeps idempotency keys of requests apart from keys of jobs
 
 
@@ -49,6 +55,8 @@ def submit_call(
     """
     if body.get("background") is not None:  # the queue does the waiting: the provider is to answer the call itself
         body, text = {**body, "background": False}, with_members(text, {"background": False})
+    if (theirs := _previous_of(body, project_id)) is not None:
+        body, text = {**body, PREVIOUS: theirs}, with_members(text, {PREVIOUS: theirs})
     digest = digest_of([actor, endpoint, text])
     with transaction.atomic():
         lock_request(project_id, digest)
@@ -58,6 +66,27 @@ def submit_call(
             made = _submit(payload, project_id=project_id, actor=actor, key=key)
             DoorCall.objects.create(project_id=project_id, digest=digest, job_id=made)
         return made
+
+
+def _previous_of(body: dict[str, Any], project_id: str) -> str | None:
+    """
+    Return the provider's id of the response that a body goes on from: in the background responses have ours, which the
+    provider does not know. None: the body goes on from none of ours.
+
+    Raises:
+        BadDoorRequest: That response has no answer.
+        ResultMissing, StoreError
+    """
+    given = body.get(PREVIOUS)
+    found = _OURS.fullmatch(given) if isinstance(given, str) else None
+    job = Job.objects.filter(pk=UUID(found[1]), project_id=project_id, kind="llm.call").first() if found else None
+    if job is None:
+        return None
+    answer = outcome_of(job).body if job.status == JobState.COMPLETED else None
+    theirs = answer.get("id") if isinstance(answer, dict) else None
+    if not isinstance(theirs, str):
+        raise BadDoorRequest("The previous response has no answer to go on from.", fields={PREVIOUS: ["no answer"]})
+    return theirs
 
 
 def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UUID:
@@ -73,8 +102,21 @@ def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UU
 
 
 def _made_lately(project_id: str, digest: str) -> UUID | None:
+    """
+    Return the job of a call that comes again. Equal calls at once all come again when their answers take long. Each
+    gets a job of its own: the one that was not asked for the longest; once all have ended, the newest.
+    """
     rows = DoorCall.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - REPEATED_FOR)
-    return rows.order_by("-pk").values_list("job_id", flat=True).first()
+    calls = list(rows.order_by("-pk")[:MAX_EQUAL_CALLS])
+    if not calls:
+        return None
+    jobs = Job.objects.filter(pk__in=[call.job_id for call in calls], status__in=UNFINISHED)
+    goes_on = set(jobs.values_list("pk", flat=True))
+    waits = [call for call in calls if call.job_id in goes_on]
+    found = min(waits, key=lambda call: (call.created_at, call.pk)) if waits else calls[0]
+    # Without a new time, a client that asks on for longer than REPEATED_FOR would make and pay a second job.
+    DoorCall.objects.filter(pk=found.pk).update(created_at=Now())
+    return found.job_id
 
 
 def forget_calls() -> int:

@@ -40,6 +40,13 @@ class RequestsRefused(QueueOpsError):
     status = 400
 
 
+class NotAnsweredYet(QueueOpsError):
+    """There is no answer yet. The call goes on: send it again, or ask for the answer later."""
+
+    code = "not_answered_yet"
+    status = 504
+
+
 class NoModelRoute(QueueOpsError):
     """No route says where calls for this model go."""
 

@@ -19,6 +19,7 @@ from jobs.models import DeadLetter, Job
 from jobs.services.explain.batch_results import FIRST, choose_results
 from jobs.services.explain.batch_table import MAX_TABLE_BYTES, TableTooLarge
 from jobs.states import TERMINAL, JobState
+from queueops.core.values.lines import on_one_line
 from queueops.core.web.asking import ensure_wanted
 
 from .models import DoorBatch
@@ -151,7 +152,8 @@ def write_lines(outcomes: Iterable[DoorOutcome], line_of: Callable[[DoorOutcome]
         file = stack.enter_context(TemporaryFile())
         count = 0
         for outcome in outcomes:
-            file.write(json.dumps(line_of(outcome), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+            text = json.dumps(line_of(outcome), ensure_ascii=False, separators=(",", ":"))
+            file.write(on_one_line(text).encode() + b"\n")
             count += 1
             if file.tell() > MAX_TABLE_BYTES:
                 raise TableTooLarge(

@@ -129,6 +129,11 @@ def known_models(project_id: str) -> list[tuple[str, str]]:
     return sorted(found.items())
 
 
+def service_of_model(name: str, project_id: str) -> str | None:
+    """Return the service that calls of a model go to; None: no route takes it."""
+    return next((route.service_name for route in routes_of(project_id) if route.fits(name)), None)
+
+
 def credentials_known() -> list[str]:
     """The names of credentials, and of pools of them, that a form offers; at most MAX_SUGGESTED."""
     pools = CredentialPool.objects.values_list("name")

@@ -35,5 +35,6 @@ anthropic_patterns: list[URLPattern] = [
     path("messages/batches/<str:name>/results", anthropic.MessageBatchResults.as_view()),
     path("answers/<uuid:pk>", anthropic.AnswerOfMessage.as_view()),
     path("models", anthropic.ClaudeModels.as_view()),
+    path("models/<path:name>", anthropic.ClaudeModelOf.as_view()),
     re_path(r"", anthropic.NotAtAnthropics.as_view()),
 ]

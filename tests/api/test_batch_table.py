@@ -37,7 +37,7 @@ def a_batch() -> tuple[Batch, list[Job]]:
         state=JobState.COMPLETED,
         idempotency_key="first",
         payload=PAYLOAD,
-        result={"text": "=1+1", "data": {"total": -2.5, "paid": True}, "id": "theirs"},
+        result={"text": "=1+1", "data": {"total": -2.5, "paid": True}, "id": "theirs", "lines": "\u2028\x85"},
     )
     failed = make_job(batch=batch, state=JobState.FAILED, last_error_code="http_500", payload=broken)
     return batch, [done, failed, make_job(batch=batch, payload="{}")]

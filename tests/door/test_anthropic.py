@@ -17,6 +17,7 @@ from .conftest import MODEL, route_to
 
 if TYPE_CHECKING:  # at import it would be a quarter of what the collection of all tests costs
     from anthropic import Anthropic
+    from openai import OpenAI
 
 PARAMS: Any = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": "Why?"}]}
 
@@ -74,6 +75,35 @@ def test_a_message_is_answered_as_its_provider_answers(claude: Anthropic, worker
     told = claude.messages.create(**PARAMS)
     assert told.content[0].type == "text"
     assert told.usage.output_tokens
+    assert told._request_id == f"req_{Job.objects.get().pk.hex}"
+
+
+def test_a_model_that_a_route_takes_is_found_by_its_name(claude: Anthropic, client: OpenAI, project: Project):
+    import anthropic
+
+    assert claude.models.retrieve(MODEL).id == MODEL
+    assert client.models.retrieve("small-2").owned_by == "openai"
+    with pytest.raises(anthropic.NotFoundError):
+        claude.models.retrieve("claude-9")
+
+
+def test_the_beta_client_does_without_betas(claude: Anthropic, workers: RunningProcess):
+    import anthropic
+
+    # As Node's client sends it.
+    named: Any = {"extra_query": {"beta": "true"}, "extra_headers": {"anthropic-beta": "message-batches-2024-09-24"}}
+    assert claude.beta.messages.create(**PARAMS, **named).content[0].type == "text"
+    made = claude.beta.messages.batches.create(requests=[{"custom_id": "row", "params": PARAMS}], **named)
+    assert claude.beta.messages.batches.retrieve(made.id, **named).id == made.id
+    assert [batch.id for batch in claude.beta.messages.batches.list(**named)] == [made.id]
+    assert claude.beta.messages.batches.cancel(made.id, **named).cancel_initiated_at
+    for create in (
+        lambda: claude.beta.messages.create(**PARAMS, betas=["context-1m-2025-08-07"]),
+        lambda: claude.beta.messages.batches.create(requests=[], betas=["context-1m-2025-08-07"]),
+    ):
+        with pytest.raises(anthropic.BadRequestError, match="leave betas out"):
+            create()
+    assert Job.objects.count() == 2
 
 
 def test_requests_that_are_not_valid_are_told_with_place_and_field(claude: Anthropic):

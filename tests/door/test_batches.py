@@ -210,6 +210,17 @@ def test_answers_and_failures_are_two_files_in_the_order_of_the_lines(door: Door
     assert door.send("DELETE", f"files/{told['output_file_id']}").status_code == 409
 
 
+def test_an_answer_with_other_line_ends_stays_one_line_for_every_reader(door: Door):
+    told = door.batch(line("a"))
+    [job] = jobs_of(told)
+    end([job], "complete")
+    body = {"text": "é \u0085 \u2028 \u2029 \r\n."}
+    Job.objects.filter(pk=job.pk).update(result={"body": body})
+    answer = door.send("GET", f"files/{told_of(door, told)['output_file_id']}/content")
+    [row] = b"".join(answer.streaming_content).decode().splitlines()
+    assert json.loads(row)["response"]["body"] == body
+
+
 def test_a_line_that_the_provider_refused_has_its_status(door: Door):
     told = door.batch(line("a"))
     end(jobs_of(told), "fail")

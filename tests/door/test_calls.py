@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import httpx
 import openai
 import pytest
 from aiohttp import web
 from django.db import connection, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 from openai import OpenAI
@@ -154,11 +156,38 @@ def test_a_call_that_a_client_sends_again_is_the_same_job_for_some_minutes(door:
 
 
 @pytest.mark.django_db
+def test_equal_calls_at_once_that_come_again_get_a_job_each(door: Door):
+    def ask_for(tries: int) -> UUID:
+        told = ask(door, "responses", BODIES["responses"], **{"x-stainless-retry-count": str(tries)})
+        return UUID(told.json()["id"])
+
+    first, second, third = (ask_for(0) for _ in range(3))
+    DoorCall.objects.update(created_at=F("created_at") - timedelta(minutes=1))
+    assert {ask_for(1) for _ in range(3)} == {first, second, third}
+    move_along("cancel", [first])
+    assert ask_for(2) in (second, third)
+    move_along("cancel", [second, third])
+    assert ask_for(3) == third
+
+
+@pytest.mark.django_db
+def test_a_client_that_asks_on_for_longer_gets_the_same_job(door: Door):
+    def ask_on(tries: int) -> str:
+        told = ask(door, "responses", BODIES["responses"], **{"x-stainless-retry-count": str(tries)})
+        DoorCall.objects.update(created_at=F("created_at") - timedelta(minutes=20))
+        return str(told.json()["id"])
+
+    assert len({ask_on(tries) for tries in range(3)}) == Job.objects.count() == 1
+
+
+@pytest.mark.django_db
 def test_a_client_is_not_let_wait_beyond_its_own_time_out(door: Door):
     told = ask(door, "responses", BODIES["responses"], **{"x-stainless-read-timeout": "20.0"})
     assert told.headers["X-QueueOps-Wait"] == "19"
     told = ask(door, "responses", BODIES["responses"], **{"x-stainless-read-timeout": "600"})
     assert told.headers["X-QueueOps-Wait"] == "60"
+    told = ask(door, "responses", BODIES["responses"], **{"x-stainless-timeout": "20"})  # as Node's tell it
+    assert told.headers["X-QueueOps-Wait"] == "19"
 
 
 @pytest.mark.django_db
@@ -188,6 +217,22 @@ def test_a_response_in_the_background_is_told_cancelled_and_answered_under_its_o
     assert (told["id"], told["status"]) == (first["id"], "completed")
 
 
+@pytest.mark.django_db
+def test_a_call_goes_on_from_a_response_in_the_background(door: Door, provider: Recorder):
+    first = door.send("POST", "responses", '{"model":"m-1","input":"Why?","background":true}').json()["id"]
+    body = f'{{"model":"m-1", "previous_response_id":"{first}","input":"And?"}}'
+    early = door.send("POST", "responses", body)
+    assert (early.status_code, early.json()["error"]["param"]) == (400, "previous_response_id")
+    drain()
+    ask(door, "responses", body)
+    foreign = ask(door, "responses", body.replace(first, "resp_" + "0" * 32))
+    drain()
+    assert sorted(provider.bodies[1:]) == sorted(
+        [body.replace(first, "resp_theirs"), body.replace(first, "resp_" + "0" * 32)]
+    )
+    assert door.client.get(foreign.headers["Location"]).status_code == 200
+
+
 def test_a_caller_who_waits_is_told_at_the_end_and_one_who_does_not_at_once(
     client: OpenAI, workers: RunningProcess, sandbox: Sandbox
 ):
@@ -201,6 +246,20 @@ def test_a_caller_who_waits_is_told_at_the_end_and_one_who_does_not_at_once(
     )
     assert raw.http_response.status_code == 202
     assert raw.headers["location"].startswith("/openai/v1/answers/")
+    assert Job.objects.count() == 2
+
+
+def test_an_official_client_asks_on_for_an_answer_that_takes_long(
+    client: OpenAI, workers: RunningProcess, sandbox: Sandbox
+):
+    sandbox.turn(latency={"mode": "fixed", "milliseconds": 2500})
+    hasty = client.with_options(timeout=2)  # the door answers after one second
+    with pytest.raises(openai.InternalServerError) as refused:
+        hasty.chat.completions.create(model=MODEL, messages=MESSAGES)
+    assert (refused.value.status_code, refused.value.code) == (504, "not_answered_yet")
+    assert "/openai/v1/answers/" in refused.value.message
+    told = hasty.with_options(max_retries=20).chat.completions.create(model=MODEL, messages=MESSAGES, user="other")
+    assert told.choices[0].message.content
     assert Job.objects.count() == 2
 
 

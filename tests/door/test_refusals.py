@@ -12,6 +12,8 @@ from django.test import Client
 
 from jobs.door.models import DoorBatch, DoorFile
 from jobs.models import Batch, Job
+from queueops.core.errors import error_body
+from queueops.core.web.error_forms import in_form_of
 from tests.api.conftest import key_for
 from tests.support.cases import every_case
 
@@ -144,6 +146,12 @@ def test_every_status_has_the_doors_form(
     answer = door.client.generic(method, f"/anthropic/v1/{path}")
     told = answer.json()
     assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", anthropic)
+
+
+@every_case(("status", "kind"), [(402, "billing_error"), (504, "timeout_error"), (529, "overloaded_error")])
+def test_errors_of_a_provider_keep_anthropics_types(status: int, kind: str):
+    told = in_form_of("/anthropic/v1/messages", status, error_body("why", "No."))
+    assert (told[0], told[1]["error"]["type"]) == (status, kind)
 
 
 def test_outside_of_the_versions_the_form_is_the_doors_too():

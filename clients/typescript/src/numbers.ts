@@ -4,7 +4,8 @@
 const MARK = "\u0000";
 const MARKED = /"\\u0000(-?\d+)"/g;
 const LONG = /[\d]{16}/;
-const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+// Never a whole text: a pattern that repeats for each of its characters overflows the stack at some megabytes.
+const TOKENS = /\\.|"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
 /**
  * Read JSON as JSON.parse does, but a whole number beyond Number.MAX_SAFE_INTEGER as a BigInt: it would be another number.
@@ -14,8 +15,10 @@ const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 export function parseJSON(text: string): unknown {
   if (!LONG.test(text)) return JSON.parse(text);
   let marked = false;
+  let inText = false;
   const kept = text.replace(TOKENS, (token) => {
-    if (token.startsWith('"') || !/^-?\d+$/.test(token) || Number.isSafeInteger(Number(token))) return token;
+    if (token === '"') inText = !inText;
+    if (inText || !/^-?\d+$/.test(token) || Number.isSafeInteger(Number(token))) return token;
     marked = true;
     return `"\\u0000${token}"`;
   });

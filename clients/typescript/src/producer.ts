@@ -357,7 +357,6 @@ export class QueueOps {
     return new Operation(await this.#act(`/batches/${idOf(batch)}/retry/`, requeueing(options)));
   }
 
-  /** Hold back what does not run yet. */
   /** Let a job go on all the same that waits for others. */
   async goOnJob(job: string | Job, { reason = "" } = {}): Promise<Job> {
     return new Job(await this.#act(`/jobs/${idOf(job)}/go-on/`, { reason }));
@@ -369,6 +368,7 @@ export class QueueOps {
     return this.batch(batch);
   }
 
+  /** Hold back what does not run yet. */
   async pauseBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Paused> {
     return await this.#act(`/batches/${idOf(batch)}/pause/`, { reason });
   }

@@ -26,6 +26,14 @@ it("reads ids beyond 2^53 as they are, and other numbers as ever", async () => {
   assert.deepEqual(await queue.result("01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e11"), READ);
 });
 
+it("reads a long text beside such an id", async () => {
+  const long = '12345678901234567 " \\ \n'.repeat(1_500_000);
+  const { queue } = answering(`{"data":${JSON.stringify(long)},"id":9007199254740993}`);
+  const { data, id } = await queue.result("01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e11");
+  assert.equal(data === long, true);
+  assert.equal(id, 9007199254740993n);
+});
+
 it("writes what it has read", async () => {
   const { queue, sent } = answering('{"id":"x","created":true,"outcome":"created","url":""}');
   await queue.submit("http.request", { json: READ, none: undefined });

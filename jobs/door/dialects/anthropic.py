@@ -19,7 +19,7 @@ from jobs.door.files import id_in
 from jobs.door.lines import LineReader, refuse_unknown_members
 from jobs.door.models import DoorBatch, Protocol
 from jobs.door.outcomes import DoorOutcome, outcomes_of, write_lines
-from jobs.door.routes import known_models
+from jobs.door.routes import known_models, service_of_model
 from jobs.services.submit.documents.accept_document import Line
 from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
@@ -36,12 +36,15 @@ WINDOW = "24h"
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # Anthropic's own rule; docs/reference/wire-facts.md
 MAX_MESSAGE_BATCHES_LISTED = 1_000
 LINES = "application/x-jsonl"
+BETA = "beta"  # a query parameter of every call by `client.beta`; docs/reference/wire-facts.md
+BETAS = "anthropic-beta"  # the header that switches features on
+BATCHES_BETA = "message-batches-2024-09-24"  # Node's client sends it with each batch; the door has batches
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 class MessageBatches(DoorView):
     needs: ClassVar = {"GET": READ, "POST": SUBMIT}
-    query: ClassVar = {"GET": ("after_id", "before_id", "limit")}
+    query: ClassVar = {"GET": ("after_id", "before_id", "limit", BETA), "POST": (BETA,)}
 
     def get(self, request: Request) -> Response:
         rows = DoorBatch.objects.filter(project_id=self.caller.project_id, door=Protocol.ANTHROPIC)
@@ -57,6 +60,7 @@ class MessageBatches(DoorView):
         return Response({"data": data, "has_more": more, "first_id": first, "last_id": last})
 
     def post(self, request: Request) -> Response:
+        refuse_betas(request)
         raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
         given, text = self.document(raw)
         refuse_unknown_members(given, ("requests",))
@@ -77,6 +81,7 @@ class MessageBatches(DoorView):
 
 class MessageBatchOf(DoorView):
     needs: ClassVar = {"GET": READ, "DELETE": SUBMIT}
+    query: ClassVar = {"GET": (BETA,), "DELETE": (BETA,)}
 
     def get(self, request: Request, name: str) -> Response:
         return Response(_told(_batch(self, name), request))
@@ -88,6 +93,7 @@ class MessageBatchOf(DoorView):
 
 class CancelMessageBatch(DoorView):
     needs: ClassVar = {"POST": CANCEL}
+    query: ClassVar = {"POST": (BETA,)}
 
     def post(self, request: Request, name: str) -> Response:
         batch = _batch(self, name)
@@ -97,6 +103,7 @@ class CancelMessageBatch(DoorView):
 
 class MessageBatchResults(DoorView):
     needs: ClassVar = {"GET": READ}
+    query: ClassVar = {"GET": (BETA,)}
 
     def get(self, request: Request, name: str) -> HttpResponseBase:
         batch = _batch(self, name)
@@ -108,9 +115,14 @@ class MessageBatchResults(DoorView):
 
 
 class Messages(SingleCall):
+    query: ClassVar = {"POST": (BETA,)}
     endpoint = ENDPOINT
     provider = Protocol.ANTHROPIC
     root = ROOT
+
+    def post(self, request: Request) -> Response:
+        refuse_betas(request)
+        return super().post(request)
 
 
 class AnswerOfMessage(SingleAnswer):
@@ -119,15 +131,22 @@ class AnswerOfMessage(SingleAnswer):
 
 class ClaudeModels(DoorView):
     needs: ClassVar = {"GET": READ}
-    query: ClassVar = {"GET": ("after_id", "before_id", "limit")}
+    query: ClassVar = {"GET": ("after_id", "before_id", "limit", BETA)}
 
     def get(self, request: Request) -> Response:
-        data = [
-            {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
-            for name, _ in known_models(self.caller.project_id)
-        ]
+        data = [_model_answer(name) for name, _ in known_models(self.caller.project_id)]
         first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
         return Response({"data": data, "has_more": False, "first_id": first, "last_id": last})
+
+
+class ClaudeModelOf(DoorView):
+    needs: ClassVar = {"GET": READ}
+    query: ClassVar = {"GET": (BETA,)}
+
+    def get(self, request: Request, name: str) -> Response:
+        if service_of_model(name, self.caller.project_id) is None:
+            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["not known"]})
+        return Response(_model_answer(name))
 
 
 class NotAtAnthropics(DoorView):
@@ -167,6 +186,10 @@ def message_batch_answer(batch: DoorBatch, counts: batches.DoorCounts, request: 
     }
 
 
+def _model_answer(name: str) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+
+
 def result_line(outcome: DoorOutcome) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "succeeded", "message": outcome.body}
     if outcome.state == JobState.CANCELLED:
@@ -174,6 +197,17 @@ def result_line(outcome: DoorOutcome) -> dict[str, Any]:
     elif not outcome.is_answered:
         result = {"type": "errored", "error": refused_body(outcome, ROOT)}
     return {"custom_id": outcome.custom_id, "result": result}
+
+
+def refuse_betas(request: Request) -> None:
+    """
+    Raises:
+        BadDoorRequest: The request asks for beta features, which would be lost: jobs carry a body and no headers.
+    """
+    betas = {beta.strip() for beta in request.headers.get(BETAS, "").split(",")}
+    if betas - {"", BATCHES_BETA}:
+        fault = "headers are not passed on: leave betas out"
+        raise BadDoorRequest(f"{BETAS}: {fault}.", fields={BETAS: [fault]})
 
 
 def _told(batch: DoorBatch, request: Request) -> dict[str, Any]:

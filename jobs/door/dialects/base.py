@@ -29,7 +29,11 @@ from queueops.tenancy.callers.permissions import ensure, sees_secrets
 DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
 NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it; the queue has tried again for them
-CLIENTS_TIMEOUT, CLIENTS_TRIES = "x-stainless-read-timeout", "x-stainless-retry-count"  # docs/reference/wire-facts.md
+CLIENTS_TIMEOUTS = (
+    "x-stainless-read-timeout",
+    "x-stainless-timeout",
+)  # of Python, of Node; docs/reference/wire-facts.md
+CLIENTS_TRIES = "x-stainless-retry-count"
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
@@ -146,7 +150,8 @@ def waiting_answer(job: UUID, root: str, *, wait: float = 0.0) -> Response:
 
 
 def names_of(job: UUID) -> dict[str, str]:
-    return {"X-QueueOps-Job": str(job), "x-request-id": f"req_{job.hex}"}
+    name = f"req_{job.hex}"
+    return {"X-QueueOps-Job": str(job), "x-request-id": name, "request-id": name}  # OpenAI's clients, Anthropic's
 
 
 def refused_status(outcome: DoorOutcome) -> int:
@@ -168,8 +173,8 @@ def wanted_seconds(request: Request) -> float:
     Raises:
         BadDoorRequest
     """
-    own = request.headers.get(CLIENTS_TIMEOUT, "")
-    patience = float(own) - 1 if _PLAIN_NUMBER.fullmatch(own) else MAX_WAIT_SECONDS
+    told = (request.headers.get(name, "") for name in CLIENTS_TIMEOUTS)
+    patience = next((float(one) - 1 for one in told if _PLAIN_NUMBER.fullmatch(one)), MAX_WAIT_SECONDS)
     text = request.headers.get("X-QueueOps-Wait", str(max(0.0, min(MAX_WAIT_SECONDS, patience))))
     try:
         seconds = float(text)

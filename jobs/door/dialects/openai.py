@@ -24,7 +24,7 @@ from jobs.door.files import FILE, id_in
 from jobs.door.lines import fault_of, refuse_unknown_members
 from jobs.door.models import DoorBatch, DoorFile, Protocol
 from jobs.door.outcomes import DoorOutcome, outcome_of, outcomes_of, write_lines
-from jobs.door.routes import known_models
+from jobs.door.routes import known_models, service_of_model
 from jobs.models import Job
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.documents.accept_document import MAX_LISTED_ERRORS
@@ -202,9 +202,9 @@ class ModelOf(DoorView):
     needs: ClassVar = {"GET": READ}
 
     def get(self, request: Request, name: str) -> Response:
-        found = dict(known_models(self.caller.project_id)).get(name)
+        found = service_of_model(name, self.caller.project_id)
         if found is None:
-            raise NoSuchObject(f"No route and no price names the model {name!r}.", fields={"model": ["not known"]})
+            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["not known"]})
         return Response(_model_answer(name, found))
 
 

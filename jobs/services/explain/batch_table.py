@@ -18,6 +18,7 @@ from jobs.features.results.reference import stored_in
 from jobs.models import Job
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.csv_lines import csv_line
+from queueops.core.values.lines import on_one_line
 from queueops.core.values.numbers import MEGABYTE
 from queueops.core.web.asking import ensure_wanted
 from ratelimits.money.reports import spent_on_jobs
@@ -110,7 +111,8 @@ def _lines(rows: QuerySet[Job], batch_id: UUID, table: Table) -> Iterator[str]:
     before, between, end = ("[", ",\n", "]\n") if table.form == "json" else ("", "\n", "\n")
     is_first = True
     for row in found:
-        yield (before if is_first else between) + json.dumps(row, ensure_ascii=False, cls=DjangoJSONEncoder)
+        text = json.dumps(row, ensure_ascii=False, cls=DjangoJSONEncoder)
+        yield (before if is_first else between) + on_one_line(text)
         is_first = False
     yield before + end if is_first and table.form == "json" else "" if is_first else end
 

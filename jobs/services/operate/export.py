@@ -15,6 +15,7 @@ from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
 from queueops.core.postgres.replica import RowReader, on_primary
 from queueops.core.values.csv_lines import csv_line
+from queueops.core.values.lines import on_one_line
 
 LETTERS_AT_ONCE = 100  # dead letters in memory at once, as a payload may have megabytes
 
@@ -48,7 +49,7 @@ JSON_COLUMNS = frozenset({"payload", "attempts"})
 def dead_letters_as_ndjson(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
     """One JSON object a line, in the order of ids."""
     rows = _rows(letters, _as_now(reader))
-    return (json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False) + "\n" for row in rows)
+    return (on_one_line(json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False)) + "\n" for row in rows)
 
 
 def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Divides text into lines; long runs of blank lines cost little."""
+"""Divides text into lines; long runs of blank lines cost little. And keeps JSON on one line for every reader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator
 
 BLANK = b" \t\n\r\x0b\x0c"  # the bytes that bytes.strip() removes
+_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 _NOT_BLANK = re.compile(rb"[^ \t\n\r\x0b\x0c]")
+
+
+def on_one_line(text: str) -> str:
+    """
+    Return JSON with U+0085, U+2028 and U+2029 escaped, which it has only in texts. Some readers of JSON lines, such as
+    `str.splitlines` and the official clients' `iter_lines`, take them for line ends and would find two broken lines.
+    """
+    return text.translate(_LINE_ENDS)
 
 
 def lines_of(text: bytes, start: int = 0) -> Iterator[bytes]:

@@ -16,11 +16,14 @@ OPENAI_TYPES = {
 }
 ANTHROPIC_TYPES = {
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 
 

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from jobs.handlers.batch_form import Access, Send
 from jobs.handlers.errors import ProviderError
+from queueops.core.values.lines import on_one_line
 from queueops.core.values.written import dump_written
 
 MARK = "queueops_batch"  # the name under which a provider keeps our id, where it keeps names
 JSON = {"Content-Type": "application/json"}
-_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 LIST_SLACK = timedelta(minutes=2)
 MAX_PAGES_LISTED = 200
 LIST_TOO_LONG = "list_too_long"
@@ -71,9 +71,9 @@ async def delete(send: Send, access: Access, path: str) -> None:
 
 def compact(value: Any) -> bytes:
     # Letters are not escaped: otherwise a line in another alphabet would be three times as long, and the batch too
-    # large. U+0085, U+2028 and U+2029 are escaped: some readers take them for line ends. JSON has them only in texts.
+    # large.
     text = dump_written(value) if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
-    return text.translate(_LINE_ENDS).encode()
+    return on_one_line(text).encode()
 
 
 def read_object(body: bytes) -> dict[str, Any]:
