@@ -10,8 +10,11 @@ from uuid import UUID
 from jobs.features.archive.archive import ArchiveDuty, Say
 from jobs.features.archive.day_files import ArchivedPart, DayFiles
 from jobs.features.archive.results import place_of, stored_of
+from jobs.models import IdempotencyRecord
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store
+
+from .sealed_rows import sealed_answers_of
 
 EMPTIED_JOB: dict[str, Any] = {
     "payload": {},
@@ -39,9 +42,16 @@ EMPTIED_LETTER: dict[str, Any] = {
 
 
 def delete_answers(project_id: str, user_id: UUID, archived: Sequence[str] = ()) -> int:
-    """Delete stored answers that name the user, their jobs or batches, or these archived jobs."""
+    """
+    Delete stored answers that name the user, their jobs or batches, or these archived jobs.
+
+    Raises:
+        SealedAway: An answer is encrypted with a key that is not set here.
+    """
     given = {"project": project_id, "user": user_id, "ids": list(archived)}
-    return len(run_sql("jobs", "delete_answers_of_user", given))
+    sealed = sealed_answers_of(project_id, user_id, archived)
+    deleted = len(run_sql("jobs", "delete_answers_of_user", given))
+    return deleted + IdempotencyRecord.objects.filter(pk__in=sealed).delete()[0]
 
 
 def erase_from_archive(
