@@ -22,6 +22,7 @@ from jobs.features.results.reference import StoredResult, stored_in
 from jobs.features.results.store import result_store
 from queueops.core.sealing import STORED
 from queueops.core.stores.store import Store, StoreError
+from queueops.tenancy.models import Project, ProjectMove
 
 from .day_files import ArchiveError, DayFiles
 
@@ -51,11 +52,12 @@ def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]
     """
     Remove the objects of archived jobs from the result store, after the jobs' rows are deleted.
 
-    The archive's copies have been read back and compared by then.
+    The archive's copies have been read back and compared by then. Objects of a project that moves, or has moved, stay:
+    its rows at the other installation name them.
 
     If the store does not answer, the sweep removes the objects a day later.
     """
-    if not objects:
+    if not objects or not Project.objects.filter(pk=project_id, move=ProjectMove.NONE).exists():
         return
     named = set(objects_of(project_id, ids))  # jobs that were not deleted, as something needs them, name these
     try:

@@ -63,7 +63,7 @@ from queueops.core.stores.store import Store, StoreError
 from queueops.core.web.downloads import asynchronous
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_results
-from queueops.tenancy.models import Project
+from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.secrets import encryption
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_job, make_project
@@ -844,6 +844,19 @@ def test_the_archive_has_a_copy_that_comes_back_under_the_same_name(place: str, 
     copy.write_bytes(b"1")
     with pytest.raises(CommandError, match="its checksum differs"):
         said("unarchive", "--from", str(root), "--verify")
+
+
+def test_archiving_what_a_moved_project_left_removes_no_object_that_its_rows_there_name(
+    configure: Configure, tmp_path: Path
+):
+    configure(tmp_path / "results")
+    done()
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs_job SET finished_at = finished_at - interval '40 days'")
+    Project.objects.update(move=ProjectMove.MOVED)
+    said("archive", "--to", str(tmp_path / "archive"))
+    assert (Job.objects.count(), len(objects())) == (0, 1)
 
 
 def test_the_right_to_archive_is_kept_through_thousands_of_large_results(
