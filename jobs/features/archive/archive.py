@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 from uuid import UUID
@@ -157,7 +158,8 @@ def archive(
                     ids = [row[0] for row in rows]
                     new = _not_written(files, sort, ids)
                     if new:
-                        rows_of_part = with_results(files, sort.read(project_id, new), keep=duty.keep)
+                        again = partial(_read_again, sort, project_id)
+                        rows_of_part = with_results(files, sort.read(project_id, new), keep=duty.keep, again=again)
                         part = files.add(sort.name, rows_of_part, schema=_schema())
                         if part.rows != len(new):
                             raise ArchiveError(
@@ -217,6 +219,10 @@ def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
         if part.first <= max(wanted) and part.last >= min(wanted):
             wanted -= {json.loads(line)[sort.noun]["id"] for line in files.lines(part)}
     return [one for one in ids if str(one) in wanted]
+
+
+def _read_again(sort: _Sort, project_id: str, key: str) -> str | None:
+    return next((text for _, text in sort.read(project_id, [UUID(key)])), None)
 
 
 def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say) -> None:

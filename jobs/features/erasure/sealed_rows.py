@@ -64,4 +64,5 @@ def _opened(rows: QuerySet[Any], column: str) -> Iterator[tuple[Any, str]]:
 
 
 def _as_text(rows: QuerySet[Any], column: str) -> QuerySet[Any]:
-    return rows.annotate(as_text=Cast(column, TextField()))
+    annotated: QuerySet[Any] = rows.annotate(as_text=Cast(column, TextField()))
+    return annotated

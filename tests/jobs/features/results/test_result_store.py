@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import psycopg
@@ -36,6 +36,7 @@ from jobs import cluster
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.features.archive import archive
 from jobs.features.archive import results as archived_results
+from jobs.features.archive.day_files import ArchiveError, DayFiles
 from jobs.features.encryption import encrypt_payloads
 from jobs.features.erasure.erase_user import ErasureIncomplete, erase_user
 from jobs.features.erasure.proof import find_traces
@@ -844,6 +845,45 @@ def test_the_archive_has_a_copy_that_comes_back_under_the_same_name(place: str, 
     copy.write_bytes(b"1")
     with pytest.raises(CommandError, match="its checksum differs"):
         said("unarchive", "--from", str(root), "--verify")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick")
+def test_a_result_that_is_encrypted_while_it_is_archived_is_archived_encrypted(configure: Configure, tmp_path: Path):
+    configure(tmp_path / "results", payload_keys=(OLD,), debug=False)
+    set_encrypted(to=False)
+    job = submitted()
+    set_encrypted(to=True)
+    files = DayFiles(DirectoryStore(tmp_path / "archive"), "acme", date(2026, 1, 1))
+    jobs = archive.SORTS[0]
+    told = archived_results.with_results(
+        files,
+        jobs.read("acme", [job.pk]),
+        keep=partial(call_command, "encrypt_payloads", "--project", "acme", stdout=StringIO()),
+        again=partial(archive._read_again, jobs, "acme"),
+    )
+    [(_, line)] = told
+    stored = archived_results.stored_of(line)
+    assert stored
+    assert stored.name == objects()[0]
+    assert archived_results.verify_result(files, stored)
+    assert readable(tmp_path) == []
+
+
+class _Forgetful(DirectoryStore):
+    """A directory that has lost what was just written, as one that was mounted over meanwhile."""
+
+    def read(self, name: str) -> IO[bytes]:
+        raise FileNotFoundError
+
+
+def test_a_result_is_not_taken_for_lost_where_its_copy_is(configure: Configure, tmp_path: Path):
+    configure(tmp_path / "results")
+    stored = stored_in(done().result)
+    assert stored
+    target = _Forgetful(tmp_path / "archive")
+    with pytest.raises(ArchiveError, match="cannot be copied"):
+        archived_results._copy(stored, source=the_store(), name=stored.name, target=target, place="copy")
 
 
 def test_archiving_what_a_moved_project_left_removes_no_object_that_its_rows_there_name(
