@@ -91,8 +91,9 @@ def live(name: str, user: UUID, at: str = "acme") -> None:
     batch = make_batch(name=secret, submitted_by=f"token:1:{user}", project=at, **own)
     [done] = make_jobs(1, state=JobState.COMPLETED, payload=payload, batch=batch, tags=[secret], project=at, **own)
     Job.objects.filter(pk=done.pk).update(
-        result={"text": secret}, progress_message=secret, idempotency_key=secret, effect_key=secret, coalesce_key=secret
-    )
+        result={"text": secret}, progress_message=secret, idempotency_key=secret, effect_key=secret,
+        coalesce_key=secret, unique_key=f"/{secret}", takes={"taken": True, "model": secret},
+    )  # fmt: skip
     wrong: dict[str, Any] = {"error_message": secret, "attempts": [{"error": secret}], "note": secret}
     letter = make_dead_letter(payload=payload, project=at, **wrong, **own)
     DeadLetter.objects.filter(pk=letter.pk).update(timeline={"events": [{"message": secret}]}, remediation=secret)

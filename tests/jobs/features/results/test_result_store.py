@@ -856,10 +856,14 @@ def test_a_result_that_is_encrypted_while_it_is_archived_is_archived_encrypted(c
     set_encrypted(to=True)
     files = DayFiles(DirectoryStore(tmp_path / "archive"), "acme", date(2026, 1, 1))
     jobs = archive.SORTS[0]
+
+    def meanwhile() -> None:
+        encrypt("--project", "acme")
+
     told = archived_results.with_results(
         files,
         jobs.read("acme", [job.pk]),
-        keep=partial(call_command, "encrypt_payloads", "--project", "acme", stdout=StringIO()),
+        keep=meanwhile,
         again=partial(archive._read_again, jobs, "acme"),
     )
     [(_, line)] = told
