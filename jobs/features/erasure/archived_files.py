@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import date
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from queueops.core.stores.store import Store
 
 from .sealed_rows import sealed_answers_of
 
+RESULTS = "/results/"
 EMPTIED_JOB: dict[str, Any] = {
     "payload": {},
     "payload_text": None,
@@ -66,7 +69,8 @@ def erase_from_archive(
         ArchiveError: A file is damaged, or a day has lost its manifest.
     """
     DayFiles.remove_rests(store, project_id)  # an erasure that was cut off may have left an old file that has the user
-    done = {"archived jobs": 0, "archived events": 0, "archived batches": 0, "archived results": 0}
+    done = {"archived jobs": 0, "archived events": 0, "archived batches": 0}
+    done["archived results"] = _remove_unnamed_copies(store, project_id, duty)
     for files in DayFiles.every(store, project_id=project_id):
         for part in list(files.parts):
             duty.keep()
@@ -86,6 +90,26 @@ def erase_from_archive(
                 done[f"archived {part.sort}"] += len(ids)
                 say(f"{project_id}/{files.day}/{part.name}: {len(ids):,} rows erased")
     return done
+
+
+def _remove_unnamed_copies(store: Store, project_id: str, duty: ArchiveDuty) -> int:
+    """
+    Remove copies of large results that no archived job names: an archiving that was cut off left them.
+
+    No row tells whose they are once the user's jobs are emptied. The next archiving copies what others need again.
+    """
+    removed = 0
+    copies = (one.name for one in store.files(project_id) if RESULTS in one.name)
+    for day, names in groupby(copies, key=lambda name: name.partition(RESULTS)[0]):
+        duty.keep()
+        unnamed = set(names)
+        files = DayFiles(store, project_id, date.fromisoformat(day.rpartition("/")[2]))
+        for part in files.of("jobs"):
+            unnamed -= {place_of(files, stored) for line in files.lines(part) if (stored := stored_of(line))}
+        for name in unnamed:
+            store.remove(name)
+        removed += len(unnamed)
+    return removed
 
 
 def _is_theirs(part: ArchivedPart, line: str, user_id: UUID) -> bool:

@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
@@ -943,6 +943,33 @@ def test_erasing_a_user_takes_their_results_out_of_the_archive(configure: Config
     )
     assert erased.rows["archived results"] == 1
     assert len(list(archive_in.rglob("results/*"))) == 1
+
+
+class _Full(DirectoryStore):
+    """A directory that has place for one large result."""
+
+    def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        if "/results/" in name and next(self.root.rglob("results/*"), None):
+            raise OSError(28, "No space left on device")
+        return super().write(name)
+
+
+def test_erasing_a_user_removes_what_an_archiving_that_was_cut_off_copied(configure: Configure, tmp_path: Path):
+    configure(tmp_path / "results")
+    user = uuid4()
+    for whose in (user, None):
+        done(user_id=whose)
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs_job SET finished_at = finished_at - interval '40 days'")
+    root = tmp_path / "archive"
+    with pytest.raises(ArchiveError, match="No space"):
+        archive.archive(_Full(root), say=print, actor="user:1")
+    assert len(list(root.rglob("results/*"))) == 1
+    erase_user("acme", user, store=DirectoryStore(root), cancel=False, actor="user:1", reason="asked", say=print)
+    assert list(root.rglob("results/*")) == []
+    said("archive", "--to", str(root))
+    assert len(list(root.rglob("results/*"))) == 1, "of the other's job"
 
 
 def test_what_cannot_be_copied_is_not_archived(mortal: S3Server, tmp_path: Path):
