@@ -236,7 +236,9 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
     for project_id, count in _ask(f"SELECT project_id, count(*) FROM {name} GROUP BY 1 ORDER BY 1"):  # noqa: S608 - from the catalogue
         files = DayFiles(store, project_id, day)
         written = files.of("events")
-        rows = _read_events(name, project_id, after=written[-1].last if written else "")
+        # A part without rows, whose users were all erased, has no last key: all events would be read and written again.
+        reached = next((part.last for part in reversed(written) if part.rows), "")
+        rows = _read_events(name, project_id, after=reached)
         missing = count - sum(part.rows for part in written)
         while missing > 0 and (part := files.add("events", islice(rows, EVENTS_OF_A_PART), schema=_schema())).rows:
             missing -= part.rows

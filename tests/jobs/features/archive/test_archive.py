@@ -196,6 +196,29 @@ def test_what_was_cut_off_goes_on_and_writes_no_row_twice(old_work: list[Job], t
     assert len(events) == len(set(events))
 
 
+def test_a_log_that_was_cut_off_goes_on_behind_a_file_that_an_erasure_emptied(
+    old_work: list[Job], tmp_path: Path, monkeypatch
+):
+    JobEvent.objects.exclude(project_id="acme").delete()
+    events = list(JobEvent.objects.order_by("job_id", "pk").values_list("pk", flat=True))
+    [name] = EVENTS.before(timezone.now().date() - timedelta(days=30))
+    monkeypatch.setattr(archiving, "EVENTS_OF_A_PART", 3)
+    done = {"events": 0, "files": 0, "left_days": 0}
+
+    def cut(words: str) -> None:
+        assert "6 events" not in words
+
+    with pytest.raises(AssertionError):
+        archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, cut)
+    files = DayFiles(DirectoryStore(tmp_path), "acme", EVENTS.day_of(name))
+    files.rewrite(files.of("events")[1], [])
+    JobEvent.objects.filter(pk__in=events[3:6]).delete()
+    archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, len)
+    files = DayFiles(DirectoryStore(tmp_path), "acme", EVENTS.day_of(name))
+    lines = [line for part in files.of("events") for line in files.lines(part)]
+    assert [json.loads(line)["id"] for line in lines] == [*events[:3], *events[6:]]
+
+
 def test_a_job_that_an_open_dead_letter_needs_stays(tmp_path: Path):
     letter = make_dead_letter()
     age()
