@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
@@ -948,10 +948,12 @@ def test_erasing_a_user_takes_their_results_out_of_the_archive(configure: Config
 class _Full(DirectoryStore):
     """A directory that has place for one large result."""
 
-    def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
+    @contextmanager
+    def write(self, name: str) -> Iterator[IO[bytes]]:
         if "/results/" in name and next(self.root.rglob("results/*"), None):
             raise OSError(28, "No space left on device")
-        return super().write(name)
+        with super().write(name) as file:
+            yield file
 
 
 def test_erasing_a_user_removes_what_an_archiving_that_was_cut_off_copied(configure: Configure, tmp_path: Path):
