@@ -215,6 +215,12 @@ def defused(text: str) -> str:
     return text.replace(MARK, MARK.replace("!", " ")).replace(STORED, STORED.replace("!", " "))
 
 
+def defused_value(value: Any) -> Any:
+    """Do for a value that JSON can hold what `defused` does for a text."""
+    text = json.dumps(value)
+    return json.loads(defused(text)) if MARKS in text else value
+
+
 def keys_in(text: str) -> set[str]:
     """Return the names of the keys that a text's tokens need."""
     return {found[1] for found in TOKEN.finditer(text)}

@@ -23,6 +23,7 @@ from jobs.models import Batch, DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.upkeep.batches import finish_batches
 from jobs.states import JobState
+from queueops.core.sealing import defused, seal_value
 from queueops.core.values.written import member
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.encryption import forget_encrypted
@@ -302,6 +303,16 @@ def test_what_is_kept_of_a_project_that_encrypts_is_sealed(door: Door):
         assert "secret" not in cursor.fetchone()[0]
     [job] = jobs_of(told)
     assert job.payload["body"] == json.loads(EXOTIC)
+
+
+def test_what_a_client_says_is_no_token_of_what_others_have_sealed(door: Door):
+    """Otherwise a stolen dump could be read with any project's key."""
+    token = seal_value("another's secret")
+    told = door.batch(line(token), line(token), metadata={"a": token})
+    told = door.send("GET", f"batches/{told['id']}").json()
+    assert "another's secret" not in json.dumps(told)
+    assert told["metadata"] == {"a": defused(token)}
+    assert defused(token) in told["errors"]["data"][0]["message"]
 
 
 def test_another_project_finds_nothing(door: Door):

@@ -264,7 +264,10 @@ def test_an_idempotency_key_is_compared_with_what_was_encrypted(keys):
 
 
 def test_nobody_has_a_token_of_a_dump_opened(keys):
-    """Not as a payload, a result, an error, a progress, a log line, or a reason, in a project that is not encrypted."""
+    """
+    Not as a payload, a result, an error, a progress, a log line, a reason, or in an answer that is given again, in a
+    project that is not encrypted.
+    """
     token = sealing.seal_value(WORD)
     make_project("plain")
     refused = Api(key_for("plain")).post("/jobs/", {"kind": "test.note", "payload": {"text": token}})
@@ -279,6 +282,13 @@ def test_nobody_has_a_token_of_a_dump_opened(keys):
             raise ProviderError(400, said, code="bad", outcome="answered", details={"was": said})
         return Done(said)
 
+    one = {"kind": "test.note", "payload": {"text": "a"}}
+    for _ in range(2):
+        batch = {"jobs": [one, {**one, token: 1}], "partial": True}
+        answer = Api(key_for("plain")).post("/batches/", batch, **{"Idempotency-Key": "again"})
+        assert answer.json()["error_count"] == 1
+        assert WORD not in answer.content.decode()
+    assert answer["Idempotency-Replayed"] == "true"
     smuggled = token.replace("!", "_", 2)
     for fails in (False, True):
         spec = JobSpec(kind="test.echo", payload={"text": smuggled, "fails": fails})

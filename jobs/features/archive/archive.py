@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 from uuid import UUID
@@ -157,7 +158,8 @@ def archive(
                     ids = [row[0] for row in rows]
                     new = _not_written(files, sort, ids)
                     if new:
-                        rows_of_part = with_results(files, sort.read(project_id, new), keep=duty.keep)
+                        again = partial(_read_again, sort, project_id)
+                        rows_of_part = with_results(files, sort.read(project_id, new), keep=duty.keep, again=again)
                         part = files.add(sort.name, rows_of_part, schema=_schema())
                         if part.rows != len(new):
                             raise ArchiveError(
@@ -219,6 +221,10 @@ def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
     return [one for one in ids if str(one) in wanted]
 
 
+def _read_again(sort: _Sort, project_id: str, key: str) -> str | None:
+    return next((text for _, text in sort.read(project_id, [UUID(key)])), None)
+
+
 def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say) -> None:
     day = EVENTS.day_of(name)
     ends = datetime.combine(day + timedelta(days=1), time(), UTC)
@@ -230,7 +236,9 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
     for project_id, count in _ask(f"SELECT project_id, count(*) FROM {name} GROUP BY 1 ORDER BY 1"):  # noqa: S608 - from the catalogue
         files = DayFiles(store, project_id, day)
         written = files.of("events")
-        rows = _read_events(name, project_id, after=written[-1].last if written else "")
+        # A part without rows, whose users were all erased, has no last key: all events would be read and written again.
+        reached = next((part.last for part in reversed(written) if part.rows), "")
+        rows = _read_events(name, project_id, after=reached)
         missing = count - sum(part.rows for part in written)
         while missing > 0 and (part := files.add("events", islice(rows, EVENTS_OF_A_PART), schema=_schema())).rows:
             missing -= part.rows

@@ -22,6 +22,7 @@ from jobs.features.results.reference import StoredResult, stored_in
 from jobs.features.results.store import result_store
 from queueops.core.sealing import STORED
 from queueops.core.stores.store import Store, StoreError
+from queueops.tenancy.models import Project, ProjectMove
 
 from .day_files import ArchiveError, DayFiles
 
@@ -29,21 +30,35 @@ logger = logging.getLogger(__name__)
 
 
 def with_results(
-    files: DayFiles, rows: Iterable[tuple[str, str]], *, keep: Callable[[], None]
+    files: DayFiles,
+    rows: Iterable[tuple[str, str]],
+    *,
+    keep: Callable[[], None],
+    again: Callable[[str], str | None],
 ) -> Iterator[tuple[str, str]]:
     """
     Yield each row after its large result was copied into the archive.
 
     Args:
         keep: Called before each copy to renew the archive's duty: thousands of copies may take longer than one term.
+        again: Reads a row anew by its key; None: it is gone.
 
     Raises:
         ArchiveError: The result store is not set here, or does not answer.
     """
-    for key, text in rows:
-        if stored := stored_of(text):
+    for key, row in rows:
+        text = row
+        while stored := stored_of(text):
             keep()
-            _copy(stored, source=_store(), name=stored.name, target=files.store, place=place_of(files, stored))
+            if _copy(stored, source=_store(), name=stored.name, target=files.store, place=place_of(files, stored)):
+                break
+            # `encrypt_payloads` removes an object once the row names another. The row as it was read would go into the
+            # archive without a result, and the other object would be removed with the row.
+            newer = again(key)
+            if newer is None or stored_of(newer) == stored:
+                _warn_of_lost(_store(), stored.name)
+                break
+            text = newer
         yield key, text
 
 
@@ -51,11 +66,12 @@ def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]
     """
     Remove the objects of archived jobs from the result store, after the jobs' rows are deleted.
 
-    The archive's copies have been read back and compared by then.
+    The archive's copies have been read back and compared by then. Objects of a project that moves, or has moved, stay:
+    its rows at the other installation name them.
 
     If the store does not answer, the sweep removes the objects a day later.
     """
-    if not objects:
+    if not objects or not Project.objects.filter(pk=project_id, move=ProjectMove.NONE).exists():
         return
     named = set(objects_of(project_id, ids))  # jobs that were not deleted, as something needs them, name these
     try:
@@ -75,7 +91,9 @@ def bring_back(files: DayFiles, lines: Iterable[str]) -> None:
     if found:
         keep_sweep_out()
     for stored in found:
-        _copy(stored, source=files.store, name=place_of(files, stored), target=_store(), place=stored.name)
+        place = place_of(files, stored)
+        if not _copy(stored, source=files.store, name=place, target=_store(), place=stored.name):
+            _warn_of_lost(files.store, place)
 
 
 def stored_of(line: str) -> StoredResult | None:
@@ -120,14 +138,23 @@ def _store() -> Store:
     return store
 
 
-def _copy(stored: StoredResult, *, source: Store, name: str, target: Store, place: str) -> None:
+def _copy(stored: StoredResult, *, source: Store, name: str, target: Store, place: str) -> bool:
+    """Return whether the source has the object. Raises ArchiveError: it was not copied."""
     try:
-        with source.read(name) as file, target.write(place) as copy:
-            shutil.copyfileobj(file, copy)
+        try:
+            original = source.read(name)
+        except FileNotFoundError:
+            return False
+        with original, target.write(place) as copy:
+            shutil.copyfileobj(original, copy)
         with target.read(place) as file:
             if sum_of(file) != stored.sha256:
                 raise ArchiveError(f"{name} is not what its job names, or was not copied whole.")
-    except FileNotFoundError:  # the object was lost before: the row still says what was stored
-        logger.warning("%s has no %s: its job goes without its result", source, name)
     except (StoreError, OSError) as error:
         raise ArchiveError(f"{name} cannot be copied from {source} to {target}: {error}") from error
+    return True
+
+
+def _warn_of_lost(store: Store, name: str) -> None:
+    """The object was lost before: the job goes without it, and its row still says what was stored."""
+    logger.warning("%s has no %s: its job goes without its result", store, name)

@@ -209,6 +209,15 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
     spans = [_span(json.loads(line)) for line in lines]
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)
     events = list(_event_lines(store, files.project_id, ids, (first, last)))
+    kept = [
+        RestoredJob(
+            job_id=job["id"], project_id=files.project_id, first_day=span[0], last_day=span[1], kept_until=until
+        )
+        for job, span in zip(jobs, spans, strict=True)
+    ]
+    # Commit these rows before the parts are made: retention drops parts that no row covers. Their events
+    # would go to the default part, stay there for ever, and keep the day from getting a part again.
+    RestoredJob.objects.bulk_create(kept, update_conflicts=True, unique_fields=["job_id"], update_fields=["kept_until"])
     for day in sorted({_day_of(json.loads(line)["created_at"]) for line in events}):
         make_restored_part(day)
     batches = {job["batch_id"] for job in jobs if job["batch_id"]}
@@ -245,15 +254,6 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
         )
         done["events"] = insert_documents(
             "jobs_jobevent", events, "$", instead={"xid": sql.SQL("pg_current_xact_id()")}
-        )
-        kept = [
-            RestoredJob(
-                job_id=job["id"], project_id=files.project_id, first_day=span[0], last_day=span[1], kept_until=until
-            )
-            for job, span in zip(jobs, spans, strict=True)
-        ]
-        RestoredJob.objects.bulk_create(
-            kept, update_conflicts=True, unique_fields=["job_id"], update_fields=["kept_until"]
         )
         cursor.execute("SELECT set_config(%s, '', true)", [RESTORING])
     return done

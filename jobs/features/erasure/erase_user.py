@@ -37,7 +37,7 @@ from jobs.models import (
 from jobs.services.operate.job_actions import carry_out_cancel
 from jobs.services.upkeep.partitions import EVENTS
 from jobs.services.upkeep.retention import is_archived
-from jobs.services.upkeep.user_rows import PSEUDONYM, RowsOfUser, UserRows, naming
+from jobs.services.upkeep.user_rows import PSEUDONYM, RowsOfUser, UserRows, naming, naming_opened
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import run_sql
@@ -127,6 +127,7 @@ def erase_user(
     Raises:
         UserHasWork: Some jobs have not ended; nothing was erased.
         ErasureIncomplete: Something is left: the user's app still submits, or the archive cannot be reached.
+        SealedAway: A row is encrypted with a key that is not set here.
     """
     count_user(project_id, user_id)
     if store is None and is_archived():
@@ -302,7 +303,7 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[UserRows]:
     alerts = naming(QuotaAlert.objects.all(), "figures", text) | QuotaAlert.objects.filter(message__contains=text)
     alerts |= QuotaAlert.objects.filter(subject__contains=text)
     yield UserRows("alerts", ours.naming(alerts, lambda alert: alert.projects))
-    operations = naming(BulkOperation.objects.all(), "parameters", text)
+    operations = naming_opened(BulkOperation.objects.all(), "parameters", text)
     operations |= BulkOperation.objects.filter(actor__contains=text)
     emptied = {"parameters": {}, "actor": ERASED, "reason": ""}
     yield UserRows(

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from jobs.models import IdempotencyRecord
 from queueops.core.errors import IdempotencyKeyReused
-from queueops.core.sealing import seal_value
+from queueops.core.sealing import defused_value, seal_value
 from queueops.tenancy.secrets.encryption import is_encrypted
 
 
@@ -44,6 +44,7 @@ def answer_once(
         if not is_first and record.status_code is not None:
             return StoredAnswer(record.status_code, record.answer or {}, replayed=True)
         status_code, answer = effect()
+        answer = defused_value(answer)  # it repeats what the caller named, and reading opens tokens
         kept = seal_value(answer) if is_encrypted(project_id) else answer
         IdempotencyRecord.objects.filter(pk=record.pk).update(status_code=status_code, answer=kept)
         return StoredAnswer(status_code, answer, replayed=False)

@@ -7,7 +7,7 @@ Another project may know the same user, so rows whose text names the user are to
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,9 +15,11 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from jobs.models import Job
+from queueops.core.sealing import MARK, open_json
 from queueops.tenancy.models import Project
 from ratelimits.models import CallTally, UsageTracking
 
+OPENED_AT_ONCE = 100  # sealed values in memory
 PSEUDONYM = object()  # in `becomes`, the placeholder of the pseudonym
 
 
@@ -36,8 +38,32 @@ class UserRows(NamedTuple):
 
 def naming(rows: QuerySet[Any], column: str, text: str) -> QuerySet[Any]:
     """Rows whose column has the text somewhere; as a query by keys, so that two such queries can be joined by `|`."""
-    named = rows.annotate(as_text=Cast(column, TextField())).filter(as_text__contains=text)
-    return rows.filter(pk__in=named.values("pk"))
+    return rows.filter(pk__in=_as_text(rows, column).filter(as_text__contains=text).values("pk"))
+
+
+def naming_opened(rows: QuerySet[Any], column: str, text: str) -> QuerySet[Any]:
+    """
+    As `naming`, for a column with sealed values, into which SQL cannot look.
+
+    They are opened here and not sent to the database, whose logs must not show them.
+
+    Raises:
+        SealedAway
+    """
+    sealed = [pk for pk, opened in opened_texts(rows, column) if text in opened]
+    return naming(rows, column, text) | rows.filter(pk__in=sealed)
+
+
+def opened_texts(rows: QuerySet[Any], column: str) -> Iterator[tuple[Any, str]]:
+    """The keys of the rows whose column has a sealed value, each with its opened text. Raises SealedAway."""
+    sealed = _as_text(rows, column).filter(as_text__contains=MARK).values_list("pk", "as_text")
+    for pk, stored in sealed.iterator(chunk_size=OPENED_AT_ONCE):
+        yield pk, open_json(stored)
+
+
+def _as_text(rows: QuerySet[Any], column: str) -> QuerySet[Any]:
+    annotated: QuerySet[Any] = rows.annotate(as_text=Cast(column, TextField()))
+    return annotated
 
 
 class RowsOfUser:

@@ -23,7 +23,8 @@ WITH candidate AS MATERIALIZED (
 ), erased AS (
     UPDATE jobs_job AS job
        SET user_id = %(user)s::uuid, payload = '{}', payload_text = NULL, result = NULL, result_text = NULL, progress_message = '', last_error_message = '',
-           takes = NULL, idempotency_key = NULL, effect_key = 'erased:' || job.id, coalesce_key = NULL, lane = NULL, target = '',
+           takes = NULL, idempotency_key = NULL, unique_key = NULL,
+           effect_key = 'erased:' || job.id, coalesce_key = NULL, lane = NULL, target = '',
            path = 0
       FROM candidate
      WHERE job.id = candidate.id

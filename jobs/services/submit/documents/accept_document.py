@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.classify import clean
 from jobs.services.submit.prepare import PayloadTooLarge, PreparedJob, Rules, prepare_job
 from jobs.services.submit.spec import parse_spec
 from queueops.core.errors import QueueOpsError
@@ -171,7 +172,9 @@ class LineChecker:
         with self._lock:
             self.error_count += 1
             if len(self.errors) < MAX_LISTED_ERRORS:
-                self.errors.append(LineError(number, error.code, error.message, error.fields))
+                # Errors quote what the line says, and are stored: jsonb takes no NUL.
+                fields = {clean(name): list(map(clean, faults)) for name, faults in error.fields.items()}
+                self.errors.append(LineError(number, error.code, clean(error.message), fields))
                 self.errors.sort(key=lambda listed: listed.line)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import pytest
@@ -17,7 +17,8 @@ from django.utils import timezone
 from jobs.features.archive import archive as archiving
 from jobs.features.archive.archive import ArchiveBusy, archive, stop_archiving
 from jobs.features.archive.day_files import ArchiveError, DayFiles
-from jobs.features.archive.unarchive import find_archived_job
+from jobs.features.archive.retention import RESTORED_JOBS
+from jobs.features.archive.unarchive import find_archived_job, restore_jobs
 from jobs.models import Batch, DutyLease, Job, JobCount, JobEvent, RestoredJob
 from jobs.services.operate.dead_letters import discard_dead_letters
 from jobs.services.upkeep.executors import take_duty
@@ -83,6 +84,24 @@ def test_restoring_again_changes_nothing_and_retention_lets_them_stay_until_thei
     for one in DayFiles.every(files, project_id="acme"):
         rows += sum(part.rows for part in one.of("jobs"))
     assert rows == 4  # what was restored is not archived twice
+
+
+def test_retention_amid_a_restore_leaves_the_parts_of_its_events(old_work: list[Job], tmp_path: Path):
+    archived(tmp_path)
+
+    class Slow(DirectoryStore):
+        """As one that is read for so long that house-keeping comes by at each file."""
+
+        def read(self, name: str) -> IO[bytes]:
+            RESTORED_JOBS.forget(timezone.now(), 100)
+            return super().read(name)
+
+    wanted: dict[str, Any] = {"project_id": "acme", "day": date.fromisoformat(day()), "keep_days": 30}
+    restored = restore_jobs(Slow(tmp_path), **wanted, actor="user:1", say=len)
+    assert restored.events == JobEvent.objects.filter(project_id="acme").count() > 0
+    RestoredJob.objects.update(kept_until=timezone.now())
+    RESTORED_JOBS.forget(timezone.now(), 100)
+    assert not JobEvent.objects.filter(project_id="acme").exists()
 
 
 def test_one_job_is_shown_and_restored_with_what_was_logged_of_it(old_work: list[Job], tmp_path: Path):
@@ -175,6 +194,29 @@ def test_what_was_cut_off_goes_on_and_writes_no_row_twice(old_work: list[Job], t
             events += [json.loads(line)["id"] for line in files.lines(part)]
     assert sorted(ids) == sorted(str(job.pk) for job in old_work)
     assert len(events) == len(set(events))
+
+
+def test_a_log_that_was_cut_off_goes_on_behind_a_file_that_an_erasure_emptied(
+    old_work: list[Job], tmp_path: Path, monkeypatch
+):
+    JobEvent.objects.exclude(project_id="acme").delete()
+    events = list(JobEvent.objects.order_by("job_id", "pk").values_list("pk", flat=True))
+    [name] = EVENTS.before(timezone.now().date() - timedelta(days=30))
+    monkeypatch.setattr(archiving, "EVENTS_OF_A_PART", 3)
+    done = {"events": 0, "files": 0, "left_days": 0}
+
+    def cut(words: str) -> None:
+        assert "6 events" not in words
+
+    with pytest.raises(AssertionError):
+        archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, cut)
+    files = DayFiles(DirectoryStore(tmp_path), "acme", EVENTS.day_of(name))
+    files.rewrite(files.of("events")[1], [])
+    JobEvent.objects.filter(pk__in=events[3:6]).delete()
+    archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, len)
+    files = DayFiles(DirectoryStore(tmp_path), "acme", EVENTS.day_of(name))
+    lines = [line for part in files.of("events") for line in files.lines(part)]
+    assert [json.loads(line)["id"] for line in lines] == [*events[:3], *events[6:]]
 
 
 def test_a_job_that_an_open_dead_letter_needs_stays(tmp_path: Path):

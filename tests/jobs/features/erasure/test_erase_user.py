@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import zlib
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from unittest.mock import patch
 from uuid import UUID, uuid4
 
 import pytest
+from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
@@ -32,6 +34,7 @@ from jobs.models import (
     Job,
     JobEvent,
     SavedFilter,
+    Schedule,
     ServiceBreaker,
     Upload,
     Webhook,
@@ -40,10 +43,12 @@ from jobs.models import (
 from jobs.states import JobState
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
+from queueops.core import sealing
 from queueops.core.embedded.host import client_programs
 from queueops.core.stores.directory import DirectoryStore
 from queueops.site import backup
-from queueops.tenancy.models import UserLabel
+from queueops.tenancy.models import Project, UserLabel
+from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.models import (
     AllowanceOverride,
     Budget,
@@ -61,7 +66,16 @@ from ratelimits.models import (
     UsageTracking,
 )
 from ratelimits.money import standings
-from tests.factories import make_batch, make_dead_letter, make_jobs, make_project, make_usage_month
+from tests.factories import (
+    KIND,
+    PAYLOAD,
+    make_batch,
+    make_dead_letter,
+    make_jobs,
+    make_project,
+    make_schedule,
+    make_usage_month,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,8 +91,9 @@ def live(name: str, user: UUID, at: str = "acme") -> None:
     batch = make_batch(name=secret, submitted_by=f"token:1:{user}", project=at, **own)
     [done] = make_jobs(1, state=JobState.COMPLETED, payload=payload, batch=batch, tags=[secret], project=at, **own)
     Job.objects.filter(pk=done.pk).update(
-        result={"text": secret}, progress_message=secret, idempotency_key=secret, effect_key=secret, coalesce_key=secret
-    )
+        result={"text": secret}, progress_message=secret, idempotency_key=secret, effect_key=secret,
+        coalesce_key=secret, unique_key=f"/{secret}", takes={"taken": True, "model": secret},
+    )  # fmt: skip
     wrong: dict[str, Any] = {"error_message": secret, "attempts": [{"error": secret}], "note": secret}
     letter = make_dead_letter(payload=payload, project=at, **wrong, **own)
     DeadLetter.objects.filter(pk=letter.pk).update(timeline={"events": [{"message": secret}]}, remediation=secret)
@@ -255,6 +270,34 @@ def test_what_another_project_has_of_the_same_user_stays():
     erase(user, "--yes", "--cancel", at="beta")
     assert [line for line in of("ada", user) if "gamma" not in line] == []
     assert len(of("ada", user)) == 2
+
+
+def test_what_is_sealed_is_looked_into(settings):
+    """Otherwise a schedule of an encrypted project would go on submitting jobs of the erased user."""
+    user, other = str(uuid4()), str(uuid4())
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, payload_keys=(("k1", Fernet.generate_key().decode()),))
+    project = make_project()
+    Project.objects.filter(pk="acme").update(encrypted=True)
+    forget_encrypted()
+    ours, theirs = ({"kind": KIND, "payload": json.loads(PAYLOAD), "user_id": one} for one in (user, other))
+    make_schedule("theirs alone", jobs=[ours])
+    make_schedule("shared", jobs=[ours, theirs])
+    job, _ = make_jobs(2, state=JobState.COMPLETED, user_id=user)
+    for named in ({"user_id": user}, {"id": str(job.pk)}, {"user_id": other}):
+        answer = sealing.seal_value(named)
+        IdempotencyRecord.objects.create(project=project, key=str(named), request_digest="x", answer=answer)
+    BulkOperation.objects.create(
+        action="requeue", parameters={"payload": sealing.seal_value({"of": user})}, total=0, finished_at=timezone.now()
+    )
+    erase(UUID(user), "--yes")
+    assert [one.jobs for one in Schedule.objects.all()] == [[theirs]]
+    assert [one.key for one in IdempotencyRecord.objects.all()] == [str({"user_id": other})]
+    assert BulkOperation.objects.get().parameters == {}
+    assert not Schedule.objects.filter(jobs__contains=[{"user_id": other}]).exists(), "it is sealed as before"
+    make_schedule("again", jobs=[ours])
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, payload_keys=(("k2", Fernet.generate_key().decode()),))
+    with pytest.raises(CommandError, match="encrypted with the key k1"):
+        erase(UUID(user), "--yes")
 
 
 def test_without_a_yes_it_counts_and_with_unfinished_jobs_it_refuses():

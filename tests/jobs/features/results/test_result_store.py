@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import psycopg
@@ -36,6 +36,7 @@ from jobs import cluster
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.features.archive import archive
 from jobs.features.archive import results as archived_results
+from jobs.features.archive.day_files import ArchiveError, DayFiles
 from jobs.features.encryption import encrypt_payloads
 from jobs.features.erasure.erase_user import ErasureIncomplete, erase_user
 from jobs.features.erasure.proof import find_traces
@@ -63,7 +64,7 @@ from queueops.core.stores.store import Store, StoreError
 from queueops.core.web.downloads import asynchronous
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_results
-from queueops.tenancy.models import Project
+from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.secrets import encryption
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_job, make_project
@@ -846,6 +847,62 @@ def test_the_archive_has_a_copy_that_comes_back_under_the_same_name(place: str, 
         said("unarchive", "--from", str(root), "--verify")
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick")
+def test_a_result_that_is_encrypted_while_it_is_archived_is_archived_encrypted(configure: Configure, tmp_path: Path):
+    configure(tmp_path / "results", payload_keys=(OLD,), debug=False)
+    set_encrypted(to=False)
+    job = submitted()
+    set_encrypted(to=True)
+    files = DayFiles(DirectoryStore(tmp_path / "archive"), "acme", date(2026, 1, 1))
+    jobs = archive.SORTS[0]
+
+    def meanwhile() -> None:
+        encrypt("--project", "acme")
+
+    told = archived_results.with_results(
+        files,
+        jobs.read("acme", [job.pk]),
+        keep=meanwhile,
+        again=partial(archive._read_again, jobs, "acme"),
+    )
+    [(_, line)] = told
+    stored = archived_results.stored_of(line)
+    assert stored
+    assert stored.name == objects()[0]
+    assert archived_results.verify_result(files, stored)
+    assert readable(tmp_path) == []
+
+
+class _Forgetful(DirectoryStore):
+    """A directory that has lost what was just written, as one that was mounted over meanwhile."""
+
+    def read(self, name: str) -> IO[bytes]:
+        raise FileNotFoundError
+
+
+def test_a_result_is_not_taken_for_lost_where_its_copy_is(configure: Configure, tmp_path: Path):
+    configure(tmp_path / "results")
+    stored = stored_in(done().result)
+    assert stored
+    target = _Forgetful(tmp_path / "archive")
+    with pytest.raises(ArchiveError, match="cannot be copied"):
+        archived_results._copy(stored, source=the_store(), name=stored.name, target=target, place="copy")
+
+
+def test_archiving_what_a_moved_project_left_removes_no_object_that_its_rows_there_name(
+    configure: Configure, tmp_path: Path
+):
+    configure(tmp_path / "results")
+    done()
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs_job SET finished_at = finished_at - interval '40 days'")
+    Project.objects.update(move=ProjectMove.MOVED)
+    said("archive", "--to", str(tmp_path / "archive"))
+    assert (Job.objects.count(), len(objects())) == (0, 1)
+
+
 def test_the_right_to_archive_is_kept_through_thousands_of_large_results(
     configure: Configure, tmp_path: Path, monkeypatch
 ):
@@ -886,6 +943,35 @@ def test_erasing_a_user_takes_their_results_out_of_the_archive(configure: Config
     )
     assert erased.rows["archived results"] == 1
     assert len(list(archive_in.rglob("results/*"))) == 1
+
+
+class _Full(DirectoryStore):
+    """A directory that has place for one large result."""
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[IO[bytes]]:
+        if "/results/" in name and next(self.root.rglob("results/*"), None):
+            raise OSError(28, "No space left on device")
+        with super().write(name) as file:
+            yield file
+
+
+def test_erasing_a_user_removes_what_an_archiving_that_was_cut_off_copied(configure: Configure, tmp_path: Path):
+    configure(tmp_path / "results")
+    user = uuid4()
+    for whose in (user, None):
+        done(user_id=whose)
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs_job SET finished_at = finished_at - interval '40 days'")
+    root = tmp_path / "archive"
+    with pytest.raises(ArchiveError, match="No space"):
+        archive.archive(_Full(root), say=print, actor="user:1")
+    assert len(list(root.rglob("results/*"))) == 1
+    erase_user("acme", user, store=DirectoryStore(root), cancel=False, actor="user:1", reason="asked", say=print)
+    assert list(root.rglob("results/*")) == []
+    said("archive", "--to", str(root))
+    assert len(list(root.rglob("results/*"))) == 1, "of the other's job"
 
 
 def test_what_cannot_be_copied_is_not_archived(mortal: S3Server, tmp_path: Path):

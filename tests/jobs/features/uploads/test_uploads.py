@@ -111,6 +111,14 @@ def test_lines_of_json_are_checked_as_the_api_checks_them():
     assert [error["line"] for error in upload.errors] == [3, 4, 5]
 
 
+def test_a_line_with_a_nul_is_told_as_any_other():
+    lines = [r'{"kind": "http.request", "a\u0000": 1}', r'{"kind": "http.request", "user_id": "\u0000"}', LINE]
+    upload = stored("\n".join(lines), file_name="jobs.ndjson")
+    upload.refresh_from_db()
+    assert [error["line"] for error in upload.errors] == [1, 2]
+    assert "a\N{REPLACEMENT CHARACTER}" in upload.errors[0]["fields"]
+
+
 def test_the_kind_may_be_given_for_lines_that_name_none():
     url = "http://127.0.0.1:9/"
     by_csv = stored(f"payload.method,payload.url\nGET,{url}\n", default_kind="http.request")
