@@ -84,6 +84,8 @@ UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must 
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
 PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
+# What an outcome's own values may raise, in the database or before. A repetition cannot help, and the others are sound.
+OF_ONE_OUTCOME = (DataError, IntegrityError, TypeError, ValueError, OverflowError, RecursionError)
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
@@ -461,7 +463,6 @@ class ExecutorPump:
         ):
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
-            self._log_ends()
         if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         refused = [outcome for outcome in outcomes if isinstance(outcome, Failed) and outcome.failure.push_back]
@@ -470,6 +471,7 @@ class ExecutorPump:
         if not outcomes and not notes and not claims:
             return
         try:
+            self._log_ends()
             outcomes = self._cool_down(outcomes) if refused else outcomes
             self._note_caps(outcomes)
             # Writing outcomes locks some periods of budgets, and claiming locks other periods. If two executors did
@@ -526,14 +528,14 @@ class ExecutorPump:
     def _cool_down(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
             return quota_feedback.cool_down(outcomes, actor=f"executor:{self.id}")
-        except (DataError, IntegrityError):  # otherwise one provider's statement would keep all outcomes unwritten
+        except OF_ONE_OUTCOME:  # otherwise one provider's statement would keep all outcomes unwritten
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
     def _note_caps(self, outcomes: list[Outcome]) -> None:
         try:
             provider_quotas.note_caps(provider_quotas.statements_of(outcomes).values(), actor=f"executor:{self.id}")
-        except (DataError, IntegrityError):  # as in _cool_down
+        except OF_ONE_OUTCOME:  # as in _cool_down
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
@@ -579,7 +581,7 @@ class ExecutorPump:
                     return lost, claimed, self._keyring.open(claimed)
                 decide.settle(settlements)
                 return lost, [], {}
-        except (DataError, IntegrityError):
+        except OF_ONE_OUTCOME:
             if not outcomes:
                 raise
             logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
@@ -597,7 +599,7 @@ class ExecutorPump:
             try:
                 lost |= finish.record_outcomes([outcome], policies=self._retry_policies()).lost
                 decide.settle(finish.settlements_of([outcome]))
-            except (DataError, IntegrityError) as error:
+            except OF_ONE_OUTCOME as error:
                 lost |= finish.record_outcomes(
                     [finish.unstorable(outcome, error)], policies=self._retry_policies()
                 ).lost

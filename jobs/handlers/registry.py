@@ -217,7 +217,7 @@ class RunningJob(Generic[P]):
         Lines of the handler's own loggers are stored, too, if the installation's log level lets them through. The
         first 10 and the last 40 lines of an attempt are kept, 300 characters of each, secrets masked.
         """
-        self.say(level, str(text))
+        self.say(str(level), str(text))
 
     def progress(self, percent: int, message: str = "") -> None:
         """

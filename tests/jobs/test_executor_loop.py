@@ -92,6 +92,28 @@ def test_what_goes_wrong_in_a_handler_is_its_jobs_failure(driven, kind, expected
     assert (failure.code, failure.outcome, failure.status, failure.retry_after) == expected
 
 
+@pytest.mark.parametrize("together", [None, "k"])
+def test_an_error_that_cannot_be_described_is_its_jobs_failure_and_costs_no_slot(driven, together):
+    class Untellable(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("not yet set")
+
+    @handler(kind="test.untellable", service="test", payload=Number, coalesce=together and Coalesce(key=lambda _: "k"))
+    async def fail(job: Any) -> Done:
+        raise Untellable
+
+    @handler(kind="test.odd_status", service="test", payload=Number, coalesce=together and Coalesce(key=lambda _: "k"))
+    async def fail_oddly(job: Any) -> Done:
+        raise ProviderError("400", "no", code="no", outcome="answered")  # type: ignore[arg-type]
+
+    jobs = [claimed(kind)._replace(coalesce_key=together) for kind in ("test.untellable", "test.odd_status")]
+    failed = {outcome.job.kind: outcome for outcome in driven.run(*jobs)}
+    assert {one.failure.code for one in failed.values() if isinstance(one, Failed)} == {"handler_error"}
+    assert "Untellable" in failed["test.untellable"].failure.message
+    assert "TypeError" in failed["test.odd_status"].failure.message
+    assert (driven.loop.active, driven.loop.leaked) == (0, 0)
+
+
 @pytest.mark.parametrize("payload", ['{"n": "many"}', "[]"])
 def test_a_stored_payload_that_does_not_fit_the_schema_is_given_back_before_the_handler(driven, payload):
     [back] = driven.run(claimed("test.wait", payload))
@@ -263,6 +285,31 @@ def test_an_outcome_that_cannot_be_stored_fails_alone(stage):
     assert set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", flat=True)) == {"completed"}
     assert DeadLetter.objects.get().job_id == odd.pk
     assert DeadLetter.objects.get().error_code == "result_not_stored"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_the_executor_cannot_send_to_the_database_keeps_no_other_unwritten(stage):
+    @handler(kind="test.details", service="test", payload=Number)
+    async def details(job: RunningJob[Number]) -> Done:
+        raise ProviderError(400, "no", code="no", outcome="answered", details={("not", "a name"): 1})  # type: ignore[dict-item]
+
+    @handler(kind="test.half", service="test", payload=Number)
+    async def half(job: RunningJob[Number]) -> Done:
+        raise ProviderError(400, "no", code="no", outcome="answered", details={"exception_class": "\ud800"})
+
+    @handler(kind="test.level", service="test", payload=Number)
+    async def level(job: RunningJob[Number]) -> Done:
+        job.log("done", level=object())  # type: ignore[arg-type]
+        return Done({"n": 1})
+
+    odd = {name: make_job(kind=f"test.{name}", payload="{}") for name in ("details", "half", "level")}
+    jobs = make_jobs(10, kind="test.double", payload='{"n": 21}')
+    with executing(slots=20):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
+    well = [odd["level"].pk, *(job.pk for job in jobs)]
+    assert set(Job.objects.filter(pk__in=well).values_list("status", flat=True)) == {"completed"}
+    letters = dict(DeadLetter.objects.values_list("job_id", "error_code"))
+    assert letters == {odd["details"].pk: "no", odd["half"].pk: "result_not_stored"}
 
 
 @pytest.mark.django_db(transaction=True)
