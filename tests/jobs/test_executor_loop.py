@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
+from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
@@ -166,6 +167,23 @@ def test_a_job_interrupted_before_its_handlers_first_step_is_given_back_at_once(
     assert [type(outcome) for outcome in driven.outcomes] == [GivenBack, GivenBack]
     assert not stage.begun
     assert not driven.loop.leaked
+
+
+def test_a_function_of_on_close_that_raises_keeps_the_executor_from_nothing(monkeypatch, caplog):
+    closed: list[str] = []
+
+    async def fail() -> None:
+        raise RuntimeError("already closed")
+
+    async def close() -> None:
+        closed.append("the other")
+
+    monkeypatch.setattr(registry, "_closers", [fail, close])
+    loop = HandlerLoop(slots=1, wake=lambda: None)
+    loop.start()
+    loop.stop()
+    assert closed == ["the other"]
+    assert "fail raised while handlers were closed" in caplog.text
 
 
 def test_what_could_not_be_written_is_collected_again_in_its_order(driven):
