@@ -64,4 +64,4 @@ def test_a_closed_terminal_stops_nobody():
 def test_what_a_terminal_has_no_letter_for_is_told_in_others():
     output = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     Console(output).say("workers", "10 \u20ac")
-    assert output.buffer.getvalue() == b"workers  | 10 \\u20ac\n"  # type: ignore[attr-defined]
+    assert output.buffer.getvalue() == b"workers  | 10 \\u20ac\n"
