@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import threading
 import time
 import uuid
@@ -52,6 +51,7 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.core.processes.isolate_failures import between_rows
 from queueops.core.processes.lasting import LastingTrouble
+from queueops.core.processes.readable import wait_readable
 from queueops.core.telemetry import tracing
 from queueops.core.telemetry.logs import tell_of
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
@@ -704,7 +704,7 @@ class ExecutorPump:
         if self._stopping.is_set():
             until = min(until, now + 0.1)
         listening = [connection.connection.fileno()] if self.settings.listen else []
-        ready, _, _ = select.select([self._ears, *listening], [], [], max(0.0, until - now))
+        ready = wait_readable([self._ears, *listening], seconds=max(0.0, until - now))
         if self._ears in ready:
             _drain(self._ears)
         if listening and listening[0] in ready:

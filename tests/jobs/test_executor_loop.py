@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -336,6 +338,23 @@ def test_a_job_submitted_while_the_executor_sleeps_wakes_it(stage):
     with executing():
         made = submit_job(JobSpec(kind="test.double", payload={"n": 1}), project_id="acme", actor="key:test")
         wait_for(in_state(made.id, JobState.COMPLETED), what="the job's end")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_executor_with_a_thousand_open_files_goes_on_and_hears_of_jobs(stage, caplog):
+    make_project()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with executing():
+            made = submit_job(JobSpec(kind="test.double", payload={"n": 1}), project_id="acme", actor="key:test")
+            wait_for(in_state(made.id, JobState.COMPLETED), what="the job's end")
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "error in the pump" not in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)
