@@ -211,7 +211,7 @@ def _claim(said: Said, job: Job) -> Word | None:
 
 
 def _is_last(said: Said, end: End) -> bool:
-    """Whether an end is the job's end: after a failure, a fallback or another credential may have begun a later call."""
+    """Whether an end is the job's: after a failure, a fallback or another credential may have begun a later call."""
     return end.is_completed or end.token >= max(said.begun)
 
 
