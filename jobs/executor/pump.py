@@ -80,6 +80,7 @@ PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
+LAST_RECONNECT_SECONDS = 0.1  # while it stops
 UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must put right
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
@@ -248,7 +249,7 @@ class ExecutorPump:
                 self._pulse.tell_trouble(is_in_trouble=True)
                 words = f"executor {self.id} takes no jobs: {error.message}"
                 self._trouble.tell(words, words, level=logging.CRITICAL)
-                self._stopping.wait(UNSUITABLE_SECONDS)
+                self._rest(UNSUITABLE_SECONDS)
             except DatabaseError as error:
                 self._pulse.tell_trouble(is_in_trouble=True)
                 self._tell_failed(error, "a statement failed; the cycle is repeated")
@@ -335,7 +336,11 @@ class ExecutorPump:
             connection.close()
         except (DatabaseError, psycopg.Error):
             connection.connection = None
-        self._stopping.wait(RECONNECT_SECONDS)
+        self._rest(RECONNECT_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            time.sleep(LAST_RECONNECT_SECONDS)  # otherwise it would connect hundreds of times a second until it ends
 
     def _cycle(self) -> None:
         now = self._cycle_began_at = time.monotonic()

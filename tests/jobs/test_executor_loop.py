@@ -14,8 +14,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import OperationalError
 
-from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
+from jobs.executor.loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from jobs.executor.pump import RECONNECT_SECONDS
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
@@ -410,6 +412,23 @@ def test_a_stop_hands_back_what_does_not_end_within_the_grace_period(stage):
     assert event.message == "its executor stops"
     assert Job.objects.get(pk=once.pk).status == JobState.FAILED
     assert DeadLetter.objects.get().error_code == "outcome_unknown"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_executor_that_stops_while_the_database_is_away_tries_it_some_times_a_second(stage, monkeypatch):
+    make_job(kind="test.wait", payload="{}")
+    with executing(grace=1.0) as executor:
+        wait_for(lambda: stage.begun, what="the handler's beginning")
+        tries: list[float] = []
+
+        def refuse() -> None:
+            tries.append(time.monotonic())
+            raise OperationalError("the database system is starting up")
+
+        monkeypatch.setattr(executor, "_connect", refuse)
+        executor.stop()
+        monkeypatch.undo()
+    assert 2 < len(tries) < 20 * (1.0 + OVERRUN_SECONDS + RECONNECT_SECONDS)
 
 
 @pytest.mark.django_db(transaction=True)
