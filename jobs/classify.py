@@ -7,6 +7,7 @@ Pure, except that tracebacks quote source files.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -166,7 +167,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
             outcome=error.outcome,
             status=error.status if error.status is None or 0 <= error.status < MAX_STATUS else None,
             retry_after=_usable_delay(error.retry_after),
-            details=error.details,
+            details=_plain(error.details),
             push_back=error.push_back,
             repeat=error.repeat,
             traceback=traceback_of(raised, secrets) if raised else "",
@@ -181,6 +182,15 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
         found = parse_refusal(429, headers if isinstance(headers, Mapping) else {}, b"")
         return Failure("http_429", name, message, outcome="answered", status=429, push_back=found)
     return Failure("handler_error", name, message, traceback=traceback_of(error, secrets))
+
+
+def _plain(details: dict[str, Any]) -> dict[str, Any]:
+    """Return details as JSON has them: an error's own code made them, and the executor must be able to write them."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(details, default=str))
+    except Exception as fault:  # noqa: BLE001 - `str` runs the handler's code
+        return {"details_left_out": f"they are not JSON: {type(fault).__qualname__}"}
+    return plain
 
 
 def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failure:

@@ -15,6 +15,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from queue import Empty
@@ -96,6 +97,7 @@ HOUSE_KEEPING = {
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= {{now}} LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # the longest wait of one poll, which ends at once when a task comes
 READ_AGAIN_SECONDS = 0.005  # the pause after another worker has taken the task
+LOCK_SECONDS = 5.0  # a worker holds the lock of its timer for less than a millisecond
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 RESULT_SWEEP_SECONDS = 10.0
@@ -209,6 +211,38 @@ class KillSafeQueue(Queue):  # django_q has no types
                 raise Empty
 
 
+class KillSafeLock:
+    """
+    The lock of a number that a worker and its sentinel share, which a killed holder keeps for `seconds` at most.
+
+    The sentinel waits for this lock before it looks whether the worker lives. Waiting for ever, it would replace no
+    worker any more, run no schedule and not stop.
+    """
+
+    def __init__(self, seconds: float = LOCK_SECONDS) -> None:
+        self._lock = FORKING.RLock()
+        self._seconds = seconds
+
+    def acquire(self) -> bool:
+        """Take the lock; False: its holder has it for longer than any holder that lives."""
+        return self._lock.acquire(timeout=self._seconds)
+
+    def release(self) -> None:
+        with suppress(AssertionError):  # it was not taken
+            self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def kill_safe_value(kind: str, start: float) -> Any:
+    """Return a number that forked processes share."""
+    return FORKING.Value(kind, start, lock=KillSafeLock())  # type: ignore[call-overload]
+
+
 class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
     """A cluster that refuses to start with another installation's secret key, or with LISTEN in shared sessions."""
 
@@ -310,7 +344,7 @@ qcluster.Command = Command
 django_q.scheduler.timezone = DatabaseClock
 django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
-django_q.cluster.Event, django_q.cluster.Value = FORKING.Event, FORKING.Value
+django_q.cluster.Event, django_q.cluster.Value = FORKING.Event, kill_safe_value
 _Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
 _scheduler, django_q.cluster.scheduler = django_q.cluster.scheduler, scheduler
 _pusher, django_q.cluster.pusher = django_q.cluster.pusher, pusher

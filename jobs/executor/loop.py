@@ -448,7 +448,14 @@ class HandlerLoop:
             return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
         if isinstance(error, QueueOpsError) and error is run.credential:
             return self._failed(run, Failure(error.code, type(error).__qualname__, clean(error.message), "refused"))
-        return self._failed(run, failure_of(error, secrets_of(run.credential)), used=getattr(error, "used", UNTOLD))
+        return self._raised(run, error)
+
+    def _raised(self, run: _Run, error: BaseException) -> Failed:
+        try:
+            return self._failed(run, failure_of(error, secrets_of(run.credential)), used=getattr(error, "used", UNTOLD))
+        except Exception as fault:  # noqa: BLE001 - its class is the handler's code; without an outcome its slot is lost
+            message = f"{type(error).__qualname__}, which cannot be described: {type(fault).__qualname__}"
+            return self._failed(run, Failure("handler_error", type(error).__qualname__[:200], clean(message)))
 
     def _prepare(self, run: _Run) -> tuple[Handler, RunningJob[Any]]:
         """Read the payload and make the handler's argument; raises errors that _broken understands."""

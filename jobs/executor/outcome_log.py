@@ -55,7 +55,8 @@ def ensure_usable(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = directory / f".probe-{os.getpid()}"
-        probe.touch()
+        with probe.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # some network file systems have no locks
         probe.unlink()
     except OSError as error:
         raise OutcomeLogUnusable(
@@ -113,15 +114,36 @@ class OutcomeLog:
         with self._lock:
             try:
                 file = self._open()
-                _put(text, file)
-                self._size += len(text)
+                self._put(text, file)
                 if sync:
                     os.fdatasync(file.fileno())
             except OSError as error:
-                self._close()  # the next line must not continue a half-written line
                 if time.monotonic() >= self._complains_at:
                     self._complains_at = time.monotonic() + COMPLAINS_EVERY_SECONDS
                     logger.warning("executor %s: the outcome log lacks %s bytes: %s", self._executor, len(text), error)
+
+    def _put(self, text: bytes, file: IO[bytes]) -> None:
+        """
+        Write lines, and cut off a half-written one, because the next line must not continue it.
+
+        The file stays open: on a full disk, a new file for each write would end in a directory that takes seconds to
+        read, while the pump waits.
+        """
+        whole = 0
+        try:
+            whole = text.rfind(b"\n", 0, file.write(text)) + 1
+        finally:
+            self._size += whole
+            if whole < len(text):
+                self._cut(file)
+        if whole < len(text):
+            raise OSError(f"{file.name} takes no more")
+
+    def _cut(self, file: IO[bytes]) -> None:
+        try:
+            os.ftruncate(file.fileno(), self._size)
+        except OSError:
+            self._close()
 
     def _open(self) -> IO[bytes]:
         now = time.monotonic()
@@ -130,8 +152,8 @@ class OutcomeLog:
             self._forget_old()
             name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{self._executor}.ndjson"
             descriptor = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # marks the file as being written
             self._file, self._size = os.fdopen(descriptor, "ab", buffering=0), 0
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # marks the file as being written
             self._next_file_at = now + FILE_SECONDS
             to_disk(self._directory)
         return self._file
@@ -139,7 +161,9 @@ class OutcomeLog:
     def _forget_old(self) -> None:
         total = 0
         for path in sorted(self._directory.glob("*.ndjson"), reverse=True):
-            with suppress(FileNotFoundError):  # another executor was faster
+            with suppress(
+                OSError
+            ):  # another executor was faster, or the file is another user's; no line is lost for it
                 known = path.stat()
                 total += known.st_size
                 if total > self._most_bytes or time.time() - known.st_mtime > self._days * 86400:
@@ -152,11 +176,6 @@ class OutcomeLog:
             except UnknownKind:
                 return True  # no handler, so no call is made
         return self._repeatable[job.kind]
-
-
-def _put(text: bytes, file: IO[bytes]) -> None:
-    if file.write(text) < len(text):
-        raise OSError(f"{file.name} takes no more")
 
 
 def _line(event: str, job: ClaimedJob, **facts: object) -> str:

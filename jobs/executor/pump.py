@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import threading
 import time
 import uuid
@@ -52,6 +51,7 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.core.processes.isolate_failures import between_rows
 from queueops.core.processes.lasting import LastingTrouble
+from queueops.core.processes.readable import wait_readable
 from queueops.core.telemetry import tracing
 from queueops.core.telemetry.logs import tell_of
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
@@ -80,10 +80,13 @@ PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
+LAST_RECONNECT_SECONDS = 0.1  # while it stops
 UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must put right
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
 PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
+# What an outcome's own values may raise, in the database or before. A repetition cannot help, and the others are sound.
+OF_ONE_OUTCOME = (DataError, IntegrityError, TypeError, ValueError, OverflowError, RecursionError)
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
@@ -246,7 +249,7 @@ class ExecutorPump:
                 self._pulse.tell_trouble(is_in_trouble=True)
                 words = f"executor {self.id} takes no jobs: {error.message}"
                 self._trouble.tell(words, words, level=logging.CRITICAL)
-                self._stopping.wait(UNSUITABLE_SECONDS)
+                self._rest(UNSUITABLE_SECONDS)
             except DatabaseError as error:
                 self._pulse.tell_trouble(is_in_trouble=True)
                 self._tell_failed(error, "a statement failed; the cycle is repeated")
@@ -333,7 +336,11 @@ class ExecutorPump:
             connection.close()
         except (DatabaseError, psycopg.Error):
             connection.connection = None
-        self._stopping.wait(RECONNECT_SECONDS)
+        self._rest(RECONNECT_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            time.sleep(LAST_RECONNECT_SECONDS)  # otherwise it would connect hundreds of times a second until it ends
 
     def _cycle(self) -> None:
         now = self._cycle_began_at = time.monotonic()
@@ -461,7 +468,6 @@ class ExecutorPump:
         ):
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
-            self._log_ends()
         if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         refused = [outcome for outcome in outcomes if isinstance(outcome, Failed) and outcome.failure.push_back]
@@ -470,6 +476,7 @@ class ExecutorPump:
         if not outcomes and not notes and not claims:
             return
         try:
+            self._log_ends()
             outcomes = self._cool_down(outcomes) if refused else outcomes
             self._note_caps(outcomes)
             # Writing outcomes locks some periods of budgets, and claiming locks other periods. If two executors did
@@ -526,14 +533,14 @@ class ExecutorPump:
     def _cool_down(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
             return quota_feedback.cool_down(outcomes, actor=f"executor:{self.id}")
-        except (DataError, IntegrityError):  # otherwise one provider's statement would keep all outcomes unwritten
+        except OF_ONE_OUTCOME:  # otherwise one provider's statement would keep all outcomes unwritten
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
     def _note_caps(self, outcomes: list[Outcome]) -> None:
         try:
             provider_quotas.note_caps(provider_quotas.statements_of(outcomes).values(), actor=f"executor:{self.id}")
-        except (DataError, IntegrityError):  # as in _cool_down
+        except OF_ONE_OUTCOME:  # as in _cool_down
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
@@ -579,7 +586,7 @@ class ExecutorPump:
                     return lost, claimed, self._keyring.open(claimed)
                 decide.settle(settlements)
                 return lost, [], {}
-        except (DataError, IntegrityError):
+        except OF_ONE_OUTCOME:
             if not outcomes:
                 raise
             logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
@@ -597,7 +604,7 @@ class ExecutorPump:
             try:
                 lost |= finish.record_outcomes([outcome], policies=self._retry_policies()).lost
                 decide.settle(finish.settlements_of([outcome]))
-            except (DataError, IntegrityError) as error:
+            except OF_ONE_OUTCOME as error:
                 lost |= finish.record_outcomes(
                     [finish.unstorable(outcome, error)], policies=self._retry_policies()
                 ).lost
@@ -702,7 +709,7 @@ class ExecutorPump:
         if self._stopping.is_set():
             until = min(until, now + 0.1)
         listening = [connection.connection.fileno()] if self.settings.listen else []
-        ready, _, _ = select.select([self._ears, *listening], [], [], max(0.0, until - now))
+        ready = wait_readable([self._ears, *listening], seconds=max(0.0, until - now))
         if self._ears in ready:
             _drain(self._ears)
         if listening and listening[0] in ready:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import logging
 import pkgutil
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -27,6 +28,8 @@ from jobs.states import CallType, ended_verdict
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.near_names import nearest
 from ratelimits.costs import Usage
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from jobs.handlers.batch_form import BatchForm
@@ -217,7 +220,7 @@ class RunningJob(Generic[P]):
         Lines of the handler's own loggers are stored, too, if the installation's log level lets them through. The
         first 10 and the last 40 lines of an attempt are kept, 300 characters of each, secrets masked.
         """
-        self.say(level, str(text))
+        self.say(str(level), str(text))
 
     def progress(self, percent: int, message: str = "") -> None:
         """
@@ -461,9 +464,12 @@ def on_close(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[
 
 
 async def close_handlers() -> None:
-    """Run the functions that `on_close` registered; the executor does so when its loop ends."""
+    """Run the functions that `on_close` registered, whichever of them raises; the executor does so at its end."""
     for function in _closers:
-        await function()
+        try:
+            await function()
+        except Exception:  # otherwise the executor would neither sign off nor end its process
+            logger.exception("%s raised while handlers were closed", getattr(function, "__qualname__", function))
 
 
 def load_handlers() -> None:

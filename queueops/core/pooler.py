@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import select
-
 import psycopg
 from django.conf import settings
 from django.db import connection
 
 from queueops.core.database import UnsuitableDatabase, connect_directly
+from queueops.core.processes.readable import wait_readable
 
 ROUNDS = 5
 ANSWER_SECONDS = 5.0  # a pooler in session mode may have no session left for the second connection
@@ -60,7 +59,7 @@ def _backend(one: psycopg.Connection[tuple[object, ...]]) -> int | None:
     found = None
     while True:
         while one.pgconn.is_busy():
-            if not select.select([one.pgconn.socket], [], [], ANSWER_SECONDS)[0]:
+            if not wait_readable([one.pgconn.socket], seconds=ANSWER_SECONDS):
                 return None
             one.pgconn.consume_input()
         result = one.pgconn.get_result()

@@ -59,3 +59,9 @@ def test_a_closed_terminal_stops_nobody():
             raise OSError(5, "Input/output error")
 
     Console(Gone()).say("web", "listening")
+
+
+def test_what_a_terminal_has_no_letter_for_is_told_in_others():
+    output = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    Console(output).say("workers", "10 \u20ac")
+    assert output.buffer.getvalue() == b"workers  | 10 \\u20ac\n"

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.core.management import CommandError
 
 from queueops.core.embedded.cluster import EmbeddedServer
+from queueops.core.processes.console import Console
 from queueops.site.management.commands.up import Command
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import free_port, started, wait_for
@@ -44,6 +45,14 @@ def migrated(installation: dict[str, str], django_db_blocker: Any) -> None:
     """The installation has nothing to migrate: for tests of what comes after that."""
     with django_db_blocker.unblock():
         copy_template(Path(installation["QUEUEOPS_DATA_DIR"]))
+
+
+def test_a_look_at_the_server_that_fails_ends_nothing(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(settings, "QUEUEOPS", replace(settings.QUEUEOPS, port=free_port()))
+    command = Command()
+    command.console = Console(sys.stdout)
+    command._watch(EmbeddedServer(tmp_path / "removed"))()
+    assert "PostgreSQL cannot be looked after: " in capsys.readouterr().out
 
 
 def up(installation: dict[str, str], *arguments: str):

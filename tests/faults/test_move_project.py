@@ -49,6 +49,7 @@ from jobs.models import (
 )
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
+from jobs.services.claim.restore_detector import RestoreDetector
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.dead_letters import (
     RequeueOptions,
@@ -112,6 +113,7 @@ from tests.factories import (
 )
 from tests.faults.forks import killed
 from tests.security.people import person
+from tests.support.executing import claimed
 from tests.support.flow import count_all
 from tests.support.processes import database_url, wait_for
 
@@ -301,6 +303,21 @@ def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acm
         assert claimable() >= 3
     assert "nothing left to do" in run(cell, "--yes")
     assert "has moved, and is there" in refused(cell, "--abort")
+
+
+def test_a_project_that_comes_back_is_not_taken_for_a_database_that_was_put_back(cell, acme):
+    Job.objects.filter(status=JobState.RETRIED).update(first_attempt_at=timezone.now())
+    known = Job.objects.filter(status=JobState.RETRIED)[0]
+    with at(cell), connection.cursor() as cursor:
+        cursor.execute("SELECT setval('jobs_fencing_token', 500)")
+        witness = RestoreDetector(uuid4())
+        witness.note([claimed("http.request")._replace(id=known.pk, token=500)])
+        witness.refuse_the_past()
+    run(cell, "--yes")
+    with at(cell):
+        witness.refuse_the_past()
+        assert not PauseSwitch.objects.filter(scope="global").exists()
+        assert set(Job.objects.filter(first_attempt_at=None).values_list("fencing_token", flat=True)) == {0}
 
 
 def test_what_webhooks_hear_of_goes_along_and_is_told_there_alone(cell, acme):

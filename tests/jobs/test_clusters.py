@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -205,6 +207,30 @@ def test_a_worker_that_is_killed_while_another_reads_what_came_leaves_the_queue_
     looking.join()
     queue.put("task")
     assert queue.get(timeout=30) == "task"
+
+
+def test_a_worker_that_is_killed_with_the_lock_of_its_timer_leaves_its_sentinel_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    timer = django_q.cluster.Value("f", -1)
+    monkeypatch.setattr(timer.get_lock(), "_seconds", 0.1, raising=False)
+
+    def die() -> None:
+        with timer.get_lock():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    dying = multiprocessing.get_context("fork").Process(target=die)
+    dying.start()
+    dying.join()
+
+    def guard() -> None:
+        with timer.get_lock():
+            timer.value -= 0.5
+
+    guarding = threading.Thread(target=guard, daemon=True)
+    guarding.start()
+    guarding.join(timeout=20)
+    assert not guarding.is_alive()
 
 
 def test_who_hands_out_tasks_tells_once_that_the_database_is_away_and_once_that_it_is_back(

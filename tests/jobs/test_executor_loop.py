@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +14,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import OperationalError
 
-from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
+from jobs.executor.loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from jobs.executor.pump import RECONNECT_SECONDS
+from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
@@ -92,6 +97,28 @@ def test_what_goes_wrong_in_a_handler_is_its_jobs_failure(driven, kind, expected
     assert (failure.code, failure.outcome, failure.status, failure.retry_after) == expected
 
 
+@pytest.mark.parametrize("together", [None, "k"])
+def test_an_error_that_cannot_be_described_is_its_jobs_failure_and_costs_no_slot(driven, together):
+    class Untellable(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("not yet set")
+
+    @handler(kind="test.untellable", service="test", payload=Number, coalesce=together and Coalesce(key=lambda _: "k"))
+    async def fail(job: Any) -> Done:
+        raise Untellable
+
+    @handler(kind="test.odd_status", service="test", payload=Number, coalesce=together and Coalesce(key=lambda _: "k"))
+    async def fail_oddly(job: Any) -> Done:
+        raise ProviderError("400", "no", code="no", outcome="answered")  # type: ignore[arg-type]
+
+    jobs = [claimed(kind)._replace(coalesce_key=together) for kind in ("test.untellable", "test.odd_status")]
+    failed = {outcome.job.kind: outcome for outcome in driven.run(*jobs)}
+    assert {one.failure.code for one in failed.values() if isinstance(one, Failed)} == {"handler_error"}
+    assert "Untellable" in failed["test.untellable"].failure.message
+    assert "TypeError" in failed["test.odd_status"].failure.message
+    assert (driven.loop.active, driven.loop.leaked) == (0, 0)
+
+
 @pytest.mark.parametrize("payload", ['{"n": "many"}', "[]"])
 def test_a_stored_payload_that_does_not_fit_the_schema_is_given_back_before_the_handler(driven, payload):
     [back] = driven.run(claimed("test.wait", payload))
@@ -144,6 +171,23 @@ def test_a_job_interrupted_before_its_handlers_first_step_is_given_back_at_once(
     assert [type(outcome) for outcome in driven.outcomes] == [GivenBack, GivenBack]
     assert not stage.begun
     assert not driven.loop.leaked
+
+
+def test_a_function_of_on_close_that_raises_keeps_the_executor_from_nothing(monkeypatch, caplog):
+    closed: list[str] = []
+
+    async def fail() -> None:
+        raise RuntimeError("already closed")
+
+    async def close() -> None:
+        closed.append("the other")
+
+    monkeypatch.setattr(registry, "_closers", [fail, close])
+    loop = HandlerLoop(slots=1, wake=lambda: None)
+    loop.start()
+    loop.stop()
+    assert closed == ["the other"]
+    assert "fail raised while handlers were closed" in caplog.text
 
 
 def test_what_could_not_be_written_is_collected_again_in_its_order(driven):
@@ -266,11 +310,53 @@ def test_an_outcome_that_cannot_be_stored_fails_alone(stage):
 
 
 @pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_the_executor_cannot_send_to_the_database_keeps_no_other_unwritten(stage):
+    @handler(kind="test.details", service="test", payload=Number)
+    async def details(job: RunningJob[Number]) -> Done:
+        raise ProviderError(400, "no", code="no", outcome="answered", details={("not", "a name"): 1})  # type: ignore[dict-item]
+
+    @handler(kind="test.half", service="test", payload=Number)
+    async def half(job: RunningJob[Number]) -> Done:
+        raise ProviderError(400, "no", code="no", outcome="answered", details={"exception_class": "\ud800"})
+
+    @handler(kind="test.level", service="test", payload=Number)
+    async def level(job: RunningJob[Number]) -> Done:
+        job.log("done", level=object())  # type: ignore[arg-type]
+        return Done({"n": 1})
+
+    odd = {name: make_job(kind=f"test.{name}", payload="{}") for name in ("details", "half", "level")}
+    jobs = make_jobs(10, kind="test.double", payload='{"n": 21}')
+    with executing(slots=20):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
+    well = [odd["level"].pk, *(job.pk for job in jobs)]
+    assert set(Job.objects.filter(pk__in=well).values_list("status", flat=True)) == {"completed"}
+    letters = dict(DeadLetter.objects.values_list("job_id", "error_code"))
+    assert letters == {odd["details"].pk: "no", odd["half"].pk: "result_not_stored"}
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_job_submitted_while_the_executor_sleeps_wakes_it(stage):
     make_project()
     with executing():
         made = submit_job(JobSpec(kind="test.double", payload={"n": 1}), project_id="acme", actor="key:test")
         wait_for(in_state(made.id, JobState.COMPLETED), what="the job's end")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_executor_with_a_thousand_open_files_goes_on_and_hears_of_jobs(stage, caplog):
+    make_project()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with executing():
+            made = submit_job(JobSpec(kind="test.double", payload={"n": 1}), project_id="acme", actor="key:test")
+            wait_for(in_state(made.id, JobState.COMPLETED), what="the job's end")
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "error in the pump" not in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)
@@ -326,6 +412,23 @@ def test_a_stop_hands_back_what_does_not_end_within_the_grace_period(stage):
     assert event.message == "its executor stops"
     assert Job.objects.get(pk=once.pk).status == JobState.FAILED
     assert DeadLetter.objects.get().error_code == "outcome_unknown"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_executor_that_stops_while_the_database_is_away_tries_it_some_times_a_second(stage, monkeypatch):
+    make_job(kind="test.wait", payload="{}")
+    with executing(grace=1.0) as executor:
+        wait_for(lambda: stage.begun, what="the handler's beginning")
+        tries: list[float] = []
+
+        def refuse() -> None:
+            tries.append(time.monotonic())
+            raise OperationalError("the database system is starting up")
+
+        monkeypatch.setattr(executor, "_connect", refuse)
+        executor.stop()
+        monkeypatch.undo()
+    assert 2 < len(tries) < 20 * (1.0 + OVERRUN_SECONDS + RECONNECT_SECONDS)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -122,6 +122,15 @@ def test_only_so_much_and_so_old_is_kept_and_nothing_that_another_writes(kinds, 
     assert sum(path.stat().st_size for path in files) < 20_000
 
 
+@pytest.mark.django_db
+def test_an_old_file_that_cannot_be_deleted_keeps_no_line_from_the_log(kinds, tmp_path):
+    (tmp_path / "20200101T000000-x.ndjson").mkdir()  # like another user's file, it cannot be deleted
+    os.utime(tmp_path / "20200101T000000-x.ndjson", (0, 0))
+    opened(tmp_path).begin(claimed())
+    [written] = (path for path in tmp_path.glob("*.ndjson") if path.is_file())
+    assert len(written.read_text().splitlines()) == 1
+
+
 @contextmanager
 def room_for(size: int) -> Iterator[None]:
     """Files of this process get no larger, as on a disk that is full."""
@@ -134,15 +143,16 @@ def room_for(size: int) -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_a_full_disk_holds_up_nothing_and_tears_one_line_at_most(kinds, tmp_path):
+def test_a_full_disk_holds_up_nothing_tears_no_line_and_makes_no_further_files(kinds, tmp_path):
     jobs = claimed(3)
     log = opened(tmp_path)
     with room_for(500):
-        log.begin(jobs)
+        for _ in range(20):
+            log.begin(jobs)
+    assert [line["job"] for line in lines(tmp_path)] == [str(job.id) for job in jobs[:2]], "what fitted is kept whole"
     log.begin(jobs)
-    torn, whole = sorted(tmp_path.glob("*.ndjson"))
-    assert torn.stat().st_size == 500
-    assert len([json.loads(line) for line in whole.read_text().splitlines()]) == 3
+    assert len(lines(tmp_path)) == 5
+    assert len(list(tmp_path.glob("*.ndjson"))) == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+import psutil
 import pytest
 from django.db import transaction
 from django.db.models.functions import Now
@@ -192,7 +193,8 @@ def test_siblings_are_judged_by_their_own_signs_of_life_and_never_by_their_rows(
         pulses = Pulses()
         owner = beating(pulses, **given)
         [pulse] = pulses.read()
-        row = {"pid": pulse.pid, "process_started_at": pulse.started_at, "cluster_id": executors.CLUSTER_ID}
+        started_at = pulse.started_at + psutil.boot_time()
+        row = {"pid": pulse.pid, "process_started_at": started_at, "cluster_id": executors.CLUSTER_ID}
         Executor.objects.create(pk=owner, host="h", cluster_pid=1, slots=5, loop_lag_ms=10_000_000, **row)
         Executor.objects.update(heartbeat_at=Now() - timedelta(days=1))
         killed.clear()

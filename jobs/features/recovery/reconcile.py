@@ -31,7 +31,7 @@ from queueops.core.clock import database_now
 from queueops.core.sealing import seal_json
 from queueops.tenancy.secrets.encryption import is_encrypted
 
-from .read_outcomes import Outcomes, Said, Word
+from .read_outcomes import End, Outcomes, Said, Word
 
 RECONCILED_AT_ONCE = 500  # jobs of one transaction
 KEYS_AT_ONCE = 10_000  # effect keys have no index: one query, for so many keys at once, reads the whole table
@@ -202,12 +202,17 @@ def _claim(said: Said, job: Job) -> Word | None:
     """
     if said.word is not None:
         return said.word
-    if said.end is not None and said.end.token >= job.fencing_token:
+    if said.end is not None and said.end.token >= job.fencing_token and _is_last(said, said.end):
         return Word.COMPLETED if said.end.is_completed else Word.FAILED
     known = job.fencing_token - (job.status in RUNNING)  # a running job's row does not say how its claim ended
     if said.open_token > known:
         return Word.UNKNOWN
     return Word.NOT_DONE if max(said.begun, default=0) > known else None
+
+
+def _is_last(said: Said, end: End) -> bool:
+    """Whether an end is the job's: after a failure, a fallback or another credential may have begun a later call."""
+    return end.is_completed or end.token >= max(said.begun)
 
 
 def _repeatable(ids: Sequence[UUID]) -> set[UUID]:

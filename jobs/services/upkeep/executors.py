@@ -201,7 +201,7 @@ def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
 
 def is_alive(executor: Executor) -> bool:
     """Whether the process of this row runs on this host; another process with its pid does not count."""
-    return is_running(executor.pid, executor.process_started_at)
+    return is_running(executor.pid, executor.process_started_at - psutil.boot_time())
 
 
 def _forget(executor: Executor) -> int:

@@ -55,5 +55,8 @@ class Console:
     def _write(self, text: str) -> None:
         # The terminal may have been closed; the children must be stopped in order all the same.
         with contextlib.suppress(OSError):
-            self._output.write(text)
+            try:
+                self._output.write(text)
+            except UnicodeEncodeError:  # raised, it would end the thread that reads a child, which would then block
+                self._output.write(text.encode("ascii", "backslashreplace").decode())
             self._output.flush()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,6 +23,7 @@ _NUMBERS = 8  # numbers of eight bytes in a place; two identifiers of 16 bytes f
 _PID, _STARTED, _BEAT, _WORKED, _TROUBLE, _IN_STEP = range(6)
 _PLACE_BYTES = 8 * _NUMBERS + 32
 _STRIDE = _PLACE_BYTES // 8
+_START = 19  # the place of a process's start in /proc/PID/stat, after its name; in ticks
 
 
 class Pulse(NamedTuple):
@@ -28,8 +31,7 @@ class Pulse(NamedTuple):
     The last signs of life of one process.
 
     Attributes:
-        started_at: When the process started, in seconds since 1970. This tells it from a later process with the same
-            pid.
+        started_at: When the process started, as `start_of` tells it from a later process with the same pid.
         owner: The executor that the process hosts.
         beat_at, worked_at: When its pump and its handlers' loop last gave a sign; seconds of the monotonic clock.
         is_in_trouble: The pump's last use of the database failed, so the pump may pause without being stuck.
@@ -144,7 +146,7 @@ class OwnPulse:
         self._pulses = pulses
         self._owner = owner
         self._pid = pid
-        self._started_at = psutil.Process(pid).create_time()
+        self._started_at = start_of(pid)
         self._place: int | None = None
         self._has_left = False
         self._lock = threading.Lock()
@@ -193,14 +195,31 @@ class OwnPulse:
             return self._place
 
 
+def start_of(pid: int) -> float:
+    """
+    Return when a process started, in seconds since the machine's boot.
+
+    psutil counts from 1970, so a system clock that is set would give each living process another start.
+
+    Raises:
+        psutil.NoSuchProcess
+    """
+    if sys.platform != "linux":
+        return psutil.Process(pid).create_time() - psutil.boot_time()
+    try:
+        told = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    return int(told.rpartition(b")")[2].split()[_START]) / os.sysconf("SC_CLK_TCK")
+
+
 def is_running(pid: int, started_at: float) -> bool:
     """
-    Whether the process that has this number and began at this time runs on this host.
+    Whether the process that has this number and started at this time, as `start_of` returns it, runs on this host.
 
     A later process with the same number does not count, nor does a dead process that its parent has not reaped yet.
     """
     try:
-        process = psutil.Process(pid)
-        return abs(process.create_time() - started_at) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        return abs(start_of(pid) - started_at) < 1 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -78,12 +78,14 @@ class Supervisor:
         self._say = say
         self._each_second = each_second
         self._stop_requests = 0
-        self._wake = threading.Event()
 
     def request_stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
-        """Ask for a clean stop; the second request kills what has not stopped yet."""
+        """
+        Ask for a clean stop; the second request kills what has not stopped yet.
+
+        Takes no lock: a signal that interrupted the holder of that lock would wait for itself.
+        """
         self._stop_requests += 1
-        self._wake.set()
 
     def run(self, *, on_started: Callable[[], None] = lambda: None) -> None:
         """Start the children, and return when all have stopped."""
@@ -99,37 +101,44 @@ class Supervisor:
                 if now >= next_second:
                     next_second = now + 1
                     self._each_second()
-                self._pause(0.1)
+                time.sleep(0.1)
         finally:
             self._stop_all()
             for name, handler in previous.items():
                 signal.signal(name, handler)
 
-    def _pause(self, seconds: float) -> None:
-        self._wake.wait(seconds)
-        self._wake.clear()
-
     def _start_due(self, now: float) -> None:
         for child in self._children:
             if child.restart_at is not None and child.restart_at <= now:
                 child.restart_at = None
-                child.started_at = now
-                child.process = subprocess.Popen(
-                    child.spec.command,
-                    env=self._environ,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    # Its own session, so that Ctrl-C in the terminal reaches only the supervisor.
-                    start_new_session=True,
-                    # end_with_parent calls only code that was loaded before the fork.
-                    preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
-                )
-                child.reader = threading.Thread(target=self._relay, args=(child.spec.name, child.process))
-                child.reader.daemon = True
-                child.reader.start()
+                try:
+                    self._start(child, now)
+                except (OSError, subprocess.SubprocessError) as error:  # the machine may be out of memory for a while
+                    self._start_later(child, now, f"cannot be started: {error}")
+
+    def _start(self, child: _Child, now: float) -> None:
+        child.started_at = now
+        child.process = subprocess.Popen(
+            child.spec.command,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Its own session, so that Ctrl-C in the terminal reaches only the supervisor.
+            start_new_session=True,
+            # end_with_parent calls only code that was loaded before the fork.
+            preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
+        )
+        child.reader = threading.Thread(target=self._relay, args=(child.spec.name, child.process))
+        child.reader.daemon = True
+        child.reader.start()
+
+    def _start_later(self, child: _Child, now: float, why: str) -> None:
+        child.restart_at = now + child.backoff
+        self._say(child.spec.name, f"{why}; starts again in {child.backoff:g} s")
+        child.backoff = min(child.backoff * 2, MAX_BACKOFF_SECONDS)
 
     def _relay(self, name: str, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
@@ -141,9 +150,7 @@ class Supervisor:
                 continue
             if now - child.started_at >= STEADY_SECONDS:
                 child.backoff = FIRST_BACKOFF_SECONDS
-            child.restart_at = now + child.backoff
-            self._say(child.spec.name, f"ended with {child.process.returncode}; starts again in {child.backoff:g} s")
-            child.backoff = min(child.backoff * 2, MAX_BACKOFF_SECONDS)
+            self._start_later(child, now, f"ended with {child.process.returncode}")
 
     def _stop_all(self) -> None:
         """Stop one after the other in reverse order of start: the first children serve the others while these drain."""
@@ -157,7 +164,7 @@ class Supervisor:
                 if self._stop_requests > 1 or time.monotonic() - asked > child.spec.stop_seconds:
                     self._kill(child)
                 else:
-                    self._pause(0.05)
+                    time.sleep(0.05)
         for child in self._children:
             if child.reader is not None:
                 child.reader.join(timeout=2)

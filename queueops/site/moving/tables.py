@@ -17,9 +17,12 @@ from queueops.core.moved_rows import NUMBERED, OF_KEY, OF_PROJECT, PROJECT, SEAL
 # The trigger on job states lets only ended and queued jobs be inserted; other jobs get their state by an UPDATE.
 JOBS = (
     """
-INSERT INTO jobs_job ({columns}, pool)
+INSERT INTO jobs_job ({columns}, pool, fencing_token)
 SELECT {waiting_columns},
-       CASE WHEN finished_at IS NULL THEN {pool} END
+       CASE WHEN finished_at IS NULL THEN {pool} END,
+       -- No lower than any given out here: executors that claimed the job before it had left would take it for a job of
+       -- a database that was put back, and pause everything.
+       CASE WHEN first_attempt_at IS NULL THEN 0 ELSE (SELECT last_value FROM jobs_fencing_token) END
   FROM given AS job""",
     """
 UPDATE jobs_job AS job SET status = given.status FROM given

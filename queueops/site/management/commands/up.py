@@ -3,6 +3,7 @@ import importlib.util
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from argparse import ArgumentParser
@@ -13,6 +14,7 @@ from django.conf import settings
 from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
+from psycopg import Error as DriverError
 
 from jobs.features.pools.pools import ensure_pool
 from queueops.core.database import ensure_suitable_database
@@ -141,6 +143,8 @@ class Command(BaseCommand):
                     self.say("up", f"PostgreSQL was gone; back after {time.monotonic() - began:.1f} s")
             except QueueOpsError as error:
                 self.say("up", error.message)
+            except (OSError, subprocess.SubprocessError, DriverError) as error:  # a full disk, for example
+                self.say("up", f"PostgreSQL cannot be looked after: {error}")
 
         return ensure
 

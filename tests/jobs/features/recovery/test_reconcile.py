@@ -123,6 +123,29 @@ def test_what_a_row_knows_of_earlier_claims_is_not_judged_by_the_log(tmp_path):
     assert found(written(tmp_path / "a.ndjson", [line(job, token=51)])) == {job.pk: Discrepancy.BURY}
 
 
+@every_case(
+    ("later", "finding"),
+    [
+        ([], Discrepancy.BURY),
+        (["retry"], Discrepancy.AGAIN),
+        (["failed"], Discrepancy.FAIL),
+        (["completed"], Discrepancy.COMPLETE),
+    ],
+    undone=True,
+)
+def test_a_failure_after_which_a_fallback_began_another_call_is_not_the_end(later, finding, tmp_path):
+    job = make_job(payload=WRITE)
+    lines = [line(job), line(job, "failed"), *(line(job, one, token=LATER_TOKEN + 9) for one in ["", *later])]
+    assert found(written(tmp_path / "a.ndjson", lines)) == {job.pk: finding}
+    assert found(written(tmp_path / "a.ndjson", reversed(lines))) == {job.pk: finding}
+
+
+def test_a_completed_call_is_the_end_although_another_executor_began_it_anew(tmp_path):
+    job = make_job(payload=WRITE)
+    lines = [line(job), line(job, "completed"), line(job, token=LATER_TOKEN + 9)]
+    assert found(written(tmp_path / "a.ndjson", lines)) == {job.pk: Discrepancy.COMPLETE}
+
+
 def test_a_job_whose_lease_lasts_is_its_executors(paused, tmp_path):
     job = make_job(state=JobState.IN_PROGRESS, payload=WRITE)
     log = written(tmp_path / "a.ndjson", [line(job, "completed")])
