@@ -85,7 +85,7 @@ UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must 
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
 PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
-# What an outcome's own values may raise, in the database or before. A repetition cannot help, and the others are sound.
+# An outcome's own values may raise these, in the database or before. Repeating cannot help, and the others are sound.
 OF_ONE_OUTCOME = (DataError, IntegrityError, TypeError, ValueError, OverflowError, RecursionError)
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 

@@ -29,10 +29,8 @@ from queueops.tenancy.callers.permissions import ensure, sees_secrets
 DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
 NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it; the queue has tried again for them
-CLIENTS_TIMEOUTS = (
-    "x-stainless-read-timeout",
-    "x-stainless-timeout",
-)  # of Python, of Node; docs/reference/wire-facts.md
+# Python's client sends the first, Node's the second; docs/reference/wire-facts.md.
+CLIENTS_TIMEOUTS = ("x-stainless-read-timeout", "x-stainless-timeout")
 CLIENTS_TRIES = "x-stainless-retry-count"
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 

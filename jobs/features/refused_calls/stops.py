@@ -240,7 +240,7 @@ def _hold(row: RefusedCalls) -> bool:
 def _send_another_way(ids: Sequence[UUID]) -> int:
     """Let the waiting jobs that name another way for missing credit go that way."""
     waiting = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField()))
-    # What an encrypted payload names is seen once it is opened.
+    # An encrypted payload shows only once it is opened whether it names another way.
     naming = waiting.filter(Q(text__contains=NAMED) | Q(text__contains=SEALED))
     columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
     _, moved = reroute(

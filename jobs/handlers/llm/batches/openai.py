@@ -138,7 +138,7 @@ class OpenAiBatches:
                 if word(one, "filename") == _file_name(intent):
                     named.add(word(one, "id"))
         except ProviderError as error:
-            # A compatible server may list no files. What is behind the last page that is read stays.
+            # A compatible server may list no files. Files behind the last page that is read stay.
             if error.status not in NOT_THERE and error.code != LIST_TOO_LONG:
                 raise
         return named
