@@ -53,6 +53,16 @@ def carry_out(operation_id: UUID) -> None:
         pass
 
 
+def test_a_double_click_starts_one_operation(page: Page):
+    make_dead_letters(3, fingerprint="a" * 32)
+    page.goto("/admin/jobs/deadletter/by-cause/")
+    page.get_by_role("link", name="Requeue all").first.click()
+    page.get_by_label("Note").fill("the backend is up again")
+    page.get_by_role("button", name="Requeue all").dblclick(delay=100)  # a hand is no faster
+    operation_id = the_operation_at(page)
+    assert list(BulkOperation.objects.values_list("pk", flat=True)) == [operation_id]
+
+
 def test_five_thousand_dead_letters_are_requeued_over_time_and_stopped_half_way(page: Page, shoot, workers):
     make_dead_letters(5000, fingerprint="a" * 32, error_message="HTTP 503: quota backend is down")
     make_dead_letters(7, fingerprint="b" * 32)

@@ -1,4 +1,5 @@
-// What the admin's own pages lack: where the content is, the names of select2's fields, and times in the viewer's zone.
+// What the admin's own pages lack: where the content is, the names of select2's fields, times in the viewer's zone, and
+// forms that are sent once.
 
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 const utc = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium", timeZone: "UTC" });
@@ -20,4 +21,14 @@ function complete() {
 addEventListener("DOMContentLoaded", () => {
     complete();
     new MutationObserver(complete).observe(document.body, { childList: true, subtree: true }); // select2 draws late
+});
+
+// A form that is sent twice at once, as by a double click, would do its work twice.
+const SENT_AGAIN_MS = 5000; // a form whose answer is a file stays, and may be sent again
+const sent = new WeakMap();
+
+addEventListener("submit", (event) => {
+    if (event.defaultPrevented || event.target.method !== "post") return;
+    if (event.timeStamp - (sent.get(event.target) ?? -Infinity) < SENT_AGAIN_MS) event.preventDefault();
+    else sent.set(event.target, event.timeStamp);
 });
