@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -30,7 +30,7 @@ from jobs.services.upkeep.retention import ARCHIVING, keep_timelines, timelines_
 from queueops.audit import trail
 from queueops.core.clock import database_now
 from queueops.core.sql import run_sql
-from queueops.core.stores.store import Store
+from queueops.core.stores.store import Store, StoreError
 
 from .day_files import ArchiveError, DayFiles
 from .results import forget_copied, with_results
@@ -40,6 +40,7 @@ EVENTS_OF_A_PART = 200_000
 READ_ROWS = 100  # whole rows in memory at once: a payload may have megabytes
 DELETED_ROWS = 1000  # in one transaction
 TIMELINES_AT_ONCE = 1000
+MAX_LEFT = 10  # projects with a fault; of a store that answers nobody, no more are tried
 TERM_SECONDS = 3600.0  # longer than it takes to write a part, or to copy one large result
 
 Say = Callable[[str], object]
@@ -107,8 +108,8 @@ class _Sort:
     reading: str
     deleting: str
 
-    def choose(self, before: datetime, most: int) -> list[tuple[UUID, str, date]]:
-        return run_sql("jobs", self.choosing, {"before": before, "most": most})
+    def choose(self, before: datetime, most: int, *, without: Collection[str] = ()) -> list[tuple[UUID, str, date]]:
+        return run_sql("jobs", self.choosing, {"before": before, "most": most, "without": list(without)})
 
     def read(self, project_id: str, ids: Sequence[UUID]) -> Iterator[tuple[str, str]]:
         for start in range(0, len(ids), READ_ROWS):
@@ -144,38 +145,32 @@ def archive(
 
     Raises:
         ArchiveBusy: Another process works on the archive.
-        ArchiveError: A file cannot be written or read back; its rows stay.
+        ArchiveError: A file cannot be written or read back; the rows of its project stay. Others were archived.
     """
     done = {"jobs": 0, "batches": 0, "events": 0, "files": 0, "left_days": 0}
+    left = _Left(say)
     with on_archive_duty() as duty:
         for sort in SORTS:
             before = archived_before(sort.days_setting, days)
-            while chosen := sort.choose(before, part_rows):
-                deleted = 0
+            while chosen := sort.choose(before, part_rows, without=left.projects):
+                deleted, failures = 0, left.failures
                 for (project_id, day), rows in groupby(sorted(chosen, key=_place), key=lambda row: row[1:]):
                     duty.keep()
-                    files = DayFiles(store, project_id, day)
-                    ids = [row[0] for row in rows]
-                    new = _not_written(files, sort, ids)
-                    if new:
-                        again = partial(_read_again, sort, project_id)
-                        rows_of_part = with_results(files, sort.read(project_id, new), keep=duty.keep, again=again)
-                        part = files.add(sort.name, rows_of_part, schema=_schema())
-                        if part.rows != len(new):
-                            raise ArchiveError(
-                                f"{len(new) - part.rows} {sort.name} went away while they were archived."
-                            )
-                        done["files"] += 1
-                    objects = objects_of(project_id, ids) if sort.name == "jobs" else []
-                    deleted += sort.delete(project_id, ids)
-                    forget_copied(project_id, ids, objects)
-                    done[sort.name] += len(new)
+                    with left.if_it_fails(project_id):
+                        files, ids = DayFiles(store, project_id, day), [row[0] for row in rows]
+                        new = _write(sort, files, ids, keep=duty.keep)
+                        done["files"] += bool(new)
+                        objects = objects_of(project_id, ids) if sort.name == "jobs" else []
+                        deleted += sort.delete(project_id, ids)
+                        forget_copied(project_id, ids, objects)
+                        done[sort.name] += new
                 say(f"{done[sort.name]:,} {sort.name} archived ...")
-                if not deleted:  # something has come to need each chosen row: they would be chosen again
+                # Otherwise something has come to need each chosen row: they would be chosen again.
+                if not deleted and left.failures == failures:
                     break
         for name in EVENTS.before(archived_before("retention_days", days).date()):
             duty.keep()
-            _archive_day_of_log(store, name, done, say)
+            _archive_day_of_log(store, name, done, left)
     found = ArchivedRows(**done)
     if found.files or found.jobs:
         trail.record(
@@ -185,7 +180,52 @@ def archive(
             after=done,
             moved=found.jobs,
         )
+    left.ensure_none()
     return found
+
+
+class _Left:
+    """
+    Projects that stay as they are because a file of theirs fails. Other projects are archived beside them.
+
+    Attributes:
+        projects: Each with its last fault.
+        failures: How often any has failed.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self.projects: dict[str, str] = {}
+        self.failures = 0
+        self.say = say
+
+    @contextmanager
+    def if_it_fails(self, project_id: str) -> Iterator[None]:
+        try:
+            yield
+        except ArchiveBusy:
+            raise
+        except (ArchiveError, StoreError, OSError) as error:
+            self.projects[project_id] = str(error)
+            self.failures += 1
+            if len(self.projects) >= MAX_LEFT:  # the store itself fails
+                raise
+            self.say(f"{project_id} stays: {error}")
+
+    def ensure_none(self) -> None:
+        if self.projects:
+            raise ArchiveError("; ".join(f"{project} stays: {why}" for project, why in self.projects.items()))
+
+
+def _write(sort: _Sort, files: DayFiles, ids: list[UUID], *, keep: Callable[[], None]) -> int:
+    """Write what the archive lacks of these rows; return how many that were."""
+    new = _not_written(files, sort, ids)
+    if new:
+        again = partial(_read_again, sort, files.project_id)
+        rows = with_results(files, sort.read(files.project_id, new), keep=keep, again=again)
+        part = files.add(sort.name, rows, schema=_schema())
+        if part.rows != len(new):
+            raise ArchiveError(f"{len(new) - part.rows} {sort.name} went away while they were archived.")
+    return len(new)
 
 
 def count_archivable(days: int | None = None, *, most: int = 1_000_000) -> dict[str, int]:
@@ -225,7 +265,7 @@ def _read_again(sort: _Sort, project_id: str, key: str) -> str | None:
     return next((text for _, text in sort.read(project_id, [UUID(key)])), None)
 
 
-def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say) -> None:
+def _archive_day_of_log(store: Store, name: str, done: dict[str, int], left: _Left) -> None:
     day = EVENTS.day_of(name)
     ends = datetime.combine(day + timedelta(days=1), time(), UTC)
     while keep_timelines(ends, TIMELINES_AT_ONCE):
@@ -233,23 +273,29 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
     if not timelines_are_kept(ends):
         done["left_days"] += 1
         return
+    before = left.failures
     for project_id, count in _ask(f"SELECT project_id, count(*) FROM {name} GROUP BY 1 ORDER BY 1"):  # noqa: S608 - from the catalogue
-        files = DayFiles(store, project_id, day)
-        written = files.of("events")
-        # A part without rows, whose users were all erased, has no last key: all events would be read and written again.
-        reached = next((part.last for part in reversed(written) if part.rows), "")
-        rows = _read_events(name, project_id, after=reached)
-        missing = count - sum(part.rows for part in written)
-        while missing > 0 and (part := files.add("events", islice(rows, EVENTS_OF_A_PART), schema=_schema())).rows:
-            missing -= part.rows
-            done["events"] += part.rows
-            done["files"] += 1
-            say(f"{done['events']:,} events archived ...")
-        if missing > 0:  # below 0: rows were deleted after they were written, if a user was erased meanwhile
-            raise ArchiveError(f"{name} has other events of {project_id} than the archive of {day}; it stays.")
-        for part in written:
-            files.verify(part)
-    done["left_days"] += not drop_part(name)
+        with left.if_it_fails(project_id):
+            _write_events(DayFiles(store, project_id, day), name, count, done=done, say=left.say)
+    done["left_days"] += left.failures > before or not drop_part(name)
+
+
+def _write_events(files: DayFiles, name: str, count: int, *, done: dict[str, int], say: Say) -> None:
+    """Write what the archive lacks of the `count` events that a project has in a day's part of the log."""
+    written = files.of("events")
+    # A part without rows, whose users were all erased, has no last key: all events would be read and written again.
+    reached = next((part.last for part in reversed(written) if part.rows), "")
+    rows = _read_events(name, files.project_id, after=reached)
+    missing = count - sum(part.rows for part in written)
+    while missing > 0 and (part := files.add("events", islice(rows, EVENTS_OF_A_PART), schema=_schema())).rows:
+        missing -= part.rows
+        done["events"] += part.rows
+        done["files"] += 1
+        say(f"{done['events']:,} events archived ...")
+    if missing > 0:  # below 0: rows were deleted after they were written, if a user was erased meanwhile
+        raise ArchiveError(f"{name} has other events of {files.project_id} than the archive of {files.day}; it stays.")
+    for part in written:
+        files.verify(part)
 
 
 def _read_events(part: str, project_id: str, *, after: str) -> Iterator[tuple[str, str]]:

@@ -175,6 +175,24 @@ def test_a_file_that_reads_back_otherwise_deletes_nothing(
     assert state() == before
 
 
+def test_a_project_whose_files_fail_keeps_no_other_from_the_archive(old_work: list[Job], tmp_path: Path):
+    class Damaged(DirectoryStore):
+        def write(self, name: str) -> Any:
+            if name.startswith("acme/"):
+                raise OSError(5, "Input/output error")
+            return super().write(name)
+
+    with pytest.raises(ArchiveError, match=r"acme stays: .*Input/output error"):
+        archive(Damaged(tmp_path), say=len, actor="user:1")
+    assert set(Job.objects.values_list("project_id", flat=True)) == {"acme"}
+    assert AuditEntry.objects.get(action="archive").moved == 2
+    assert EVENTS.before(timezone.now().date() - timedelta(days=30)) != []
+    archived(tmp_path)
+    assert not Job.objects.exists()
+    assert EVENTS.before(timezone.now().date() - timedelta(days=30)) == []
+    assert "are what was written" in unarchived(tmp_path, "--verify")
+
+
 @pytest.mark.parametrize("point", ["delete", "log"])
 def test_what_was_cut_off_goes_on_and_writes_no_row_twice(old_work: list[Job], tmp_path: Path, monkeypatch, point: str):
     with monkeypatch.context() as cut:
@@ -209,11 +227,11 @@ def test_a_log_that_was_cut_off_goes_on_behind_a_file_that_an_erasure_emptied(
         assert "6 events" not in words
 
     with pytest.raises(AssertionError):
-        archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, cut)
+        archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, archiving._Left(cut))
     files = DayFiles(DirectoryStore(tmp_path), "acme", EVENTS.day_of(name))
     files.rewrite(files.of("events")[1], [])
     JobEvent.objects.filter(pk__in=events[3:6]).delete()
-    archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, len)
+    archiving._archive_day_of_log(DirectoryStore(tmp_path), name, done, archiving._Left(len))
     files = DayFiles(DirectoryStore(tmp_path), "acme", EVENTS.day_of(name))
     lines = [line for part in files.of("events") for line in files.lines(part)]
     assert [json.loads(line)["id"] for line in lines] == [*events[:3], *events[6:]]
