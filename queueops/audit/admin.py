@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.core.values.masking import masked
+from queueops.core.values.masking import masked, masked_text
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.paging import as_uuid
@@ -37,12 +37,12 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
         "target",
         "project_id",
         "moved",
-        "reason",
+        "reason_whole",
         "address",
         "before_shown",
         "after_shown",
     )
-    readonly_fields = ("when", "who", "before_shown", "after_shown")
+    readonly_fields = ("when", "who", "reason_whole", "before_shown", "after_shown")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEntry]:
         person = User.objects.annotate(actor=Concat(Value("user:"), Cast("pk", CharField())))
@@ -71,7 +71,11 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="reason")
     def reason_shown(self, entry: AuditEntry) -> str:
-        return entry.reason[:120] or formatting.NOTHING
+        return masked_text(entry.reason)[:120] or formatting.NOTHING
+
+    @admin.display(description="reason")
+    def reason_whole(self, entry: AuditEntry) -> str:
+        return masked_text(entry.reason) or formatting.NOTHING
 
     @admin.display(description="before")
     def before_shown(self, entry: AuditEntry) -> SafeString | str:

@@ -34,6 +34,7 @@ from jobs.services.explain.finish_histogram import pace_of
 from jobs.services.explain.history import read_history
 from jobs.services.operate import bulk_run
 from jobs.states import SHOWN, JobState
+from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked
 from queueops.tenancy.models import ProducerKey, digest_of
@@ -131,8 +132,11 @@ def test_secrets_are_masked_wherever_a_payload_or_message_is_shown():
     Job.objects.filter(pk=letter.job_id).update(
         result={"session_token": SECRET}, last_error_message=f"password={SECRET}", last_error_code="x"
     )
+    trail.record(actor="user:1", action="pause", target="everything", after={}, moved=0, reason=f"token={SECRET}")
     client = signed_in("superuser")
     for address in (
+        reverse("admin:audit_auditentry_changelist"),
+        reverse("admin:audit_auditentry_change", args=[AuditEntry.objects.get(action="pause").pk]),
         reverse("admin:jobs_job_change", args=[letter.job_id]),
         reverse("admin:jobs_deadletter_change", args=[letter.pk]),
         reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/"),
