@@ -28,6 +28,7 @@ from queueops.tenancy.callers.permissions import ensure, sees_secrets
 
 DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
+CONFLICT = 409
 NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it; the queue has tried again for them
 # Python's client sends the first, Node's the second; docs/reference/wire-facts.md.
 CLIENTS_TIMEOUTS = ("x-stainless-read-timeout", "x-stainless-timeout")
@@ -43,6 +44,12 @@ class DoorView(ApiView):
         super().initial(request, *args, **kwargs)
         if not sees_secrets(self.caller.actor):
             raise KeysOnly
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        answered = super().finalize_response(request, response, *args, **kwargs)
+        if answered.status_code == CONFLICT:  # official clients would send it twice more, to the same end
+            answered["x-should-retry"] = NO_SECOND_TRY["x-should-retry"]
+        return answered
 
     def document(self, raw: bytes | None = None) -> tuple[dict[str, Any], str]:
         """

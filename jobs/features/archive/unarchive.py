@@ -183,9 +183,10 @@ def _check(store: Store, project_id: str, day: date | None, wanted: set[str]) ->
 def _chosen(
     store: Store, project_id: str, day: date | None, wanted: set[str]
 ) -> Iterator[tuple[DayFiles, Iterator[str]]]:
+    """Yield a day's last part first: a requeue is archived before the job that it repeats, and restored after it."""
     if day is not None:
         files = DayFiles(store, project_id, day)
-        parts = [(files, part) for part in files.of("jobs")]
+        parts = [(files, part) for part in reversed(files.of("jobs"))]
     else:
         parts = list(_parts_with(store, "jobs", wanted, project_id=project_id))
     for files, part in parts:
@@ -198,7 +199,7 @@ def _parts_with(
 ) -> Iterator[tuple[DayFiles, ArchivedPart]]:
     """Yield the parts that may have rows of these ids: an id lies between a part's first and last key."""
     for files in DayFiles.every(store, project_id=project_id):
-        for part in files.of(sort):
+        for part in reversed(files.of(sort)):
             if any(part.first <= one <= part.last for one in ids):
                 yield files, part
 

@@ -104,6 +104,16 @@ def test_retention_amid_a_restore_leaves_the_parts_of_its_events(old_work: list[
     assert not JobEvent.objects.filter(project_id="acme").exists()
 
 
+def test_a_restored_job_goes_when_its_time_is_over_although_its_requeue_came_back_too(old_work, tmp_path: Path):
+    Job.objects.filter(pk=old_work[1].pk).update(origin_id=old_work[0].pk)
+    archived(tmp_path)
+    unarchived(tmp_path, "--project", "acme", "--day", day())
+    assert Job.objects.filter(origin_id=old_work[0].pk).exists()
+    RestoredJob.objects.update(kept_until=timezone.now())
+    RESTORED_JOBS.forget(timezone.now(), 100)
+    assert not Job.objects.exists()
+
+
 def test_one_job_is_shown_and_restored_with_what_was_logged_of_it(old_work: list[Job], tmp_path: Path):
     job = old_work[1]
     logged = list(JobEvent.objects.filter(job_id=job.pk).order_by("pk").values_list("pk", flat=True))
