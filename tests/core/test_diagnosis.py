@@ -13,9 +13,10 @@ from django.test import override_settings
 
 from jobs.handlers import registry
 from jobs.models import BatchPolicy, FlowCursor, Objective, PauseSwitch
+from queueops.site.diagnosis import questions
 from queueops.site.diagnosis.access import examine_issuers
 from queueops.site.diagnosis.database import examine_replica
-from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.finding import DoctorFinding, DoctorVerdict
 from queueops.site.diagnosis.surroundings import examine_metrics, examine_settings
 from queueops.site.diagnosis.upkeep import examine_kinds, examine_sums, examine_zones
 from queueops.tenancy.models import Issuer
@@ -46,6 +47,17 @@ def test_a_stored_zone_that_the_database_does_not_know_is_told_with_its_budget()
     Budget.objects.all().delete()
     make_allowance(time_zone="UTC")
     assert examine_zones().verdict is DoctorVerdict.OK
+
+
+@pytest.mark.django_db
+def test_a_question_that_raises_leaves_the_others_their_answers(monkeypatch: pytest.MonkeyPatch):
+    def examine_what_is_odd() -> DoctorFinding:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(questions, "DATABASE_QUESTIONS", (examine_what_is_odd, examine_sums))
+    *_, odd, sums = questions.examine()
+    assert (odd.subject, odd.verdict, odd.observation) == ("what is odd", DoctorVerdict.FAIL, "KeyError: 'odd'")
+    assert sums.verdict is DoctorVerdict.OK
 
 
 def settings_with(**fields: Any) -> override_settings:

@@ -28,6 +28,7 @@ import {
   Webhook,
   Window,
 } from "./records.js";
+import { newId } from "./ids.js";
 import { NEVER } from "./retry.js";
 import {
   type AllowanceChanges,
@@ -131,7 +132,7 @@ export class QueueOps {
    */
   async submit(kind: string, payload: Record<string, unknown> = {}, options: JobOptions = {}): Promise<Job> {
     const content = encoded({ kind, payload, ...options });
-    const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
+    const headers = { "content-type": "application/json", "idempotency-key": newId() };
     const { body } = await this.#request("POST", "/jobs/", { content, headers });
     return new Job({ kind, payload, ...body });
   }
@@ -147,7 +148,7 @@ export class QueueOps {
    * @throws Unreachable: with the key under which to try again.
    */
   async submitMany(jobs: Jobs, options: BatchOptions = {}): Promise<SubmittedBatch> {
-    const key = options.idempotencyKey || crypto.randomUUID();
+    const key = options.idempotencyKey || newId();
     const { body } = await this.#request("POST", "/batches/", {
       content: await spooled(jobs),
       params: {
@@ -181,7 +182,7 @@ export class QueueOps {
         on_finish: options.onFinish && encoded(options.onFinish),
       },
       // Nothing is stored: it may be sent again.
-      headers: { "content-type": "application/x-ndjson", "idempotency-key": crypto.randomUUID() },
+      headers: { "content-type": "application/x-ndjson", "idempotency-key": newId() },
       timeout: BATCH_TIMEOUT_SECONDS,
     });
     return body;
@@ -659,7 +660,7 @@ export class QueueOps {
   }
 
   async #store(method: string, path: string, figures: object): Promise<any> {
-    const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
+    const headers = { "content-type": "application/json", "idempotency-key": newId() };
     return (await this.#request(method, path, { content: encodedSchedule(figures), headers })).body;
   }
 
@@ -680,7 +681,7 @@ export class QueueOps {
   /** Do something once. What is undefined or empty is left to the server. */
   async #act(path: string, given: Record<string, unknown>): Promise<any> {
     const json = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined && value !== ""));
-    return (await this.#request("POST", path, { json, headers: { "idempotency-key": crypto.randomUUID() } })).body;
+    return (await this.#request("POST", path, { json, headers: { "idempotency-key": newId() } })).body;
   }
 
   /** Yield the rows of a list, page by page. */

@@ -46,17 +46,21 @@ def examine() -> Iterator[DoctorFinding]:
     yield from examine_settings()
     database = examine_database()
     yield database
-    yield examine_metrics()
-    yield examine_sandbox()
-    yield examine_tracing()
-    if database.verdict is DoctorVerdict.FAIL:
-        return
-    for question in DATABASE_QUESTIONS:
-        try:
-            yield question()
-        except (DatabaseError, psycopg.Error) as error:
-            subject = question.__name__.removeprefix("examine_").replace("_", " ")
-            yield DoctorFinding(subject, DoctorVerdict.FAIL, str(error).strip(), "Look into the database's log.")
+    yield from map(_ask, (examine_metrics, examine_sandbox, examine_tracing))
+    if database.verdict is not DoctorVerdict.FAIL:
+        yield from map(_ask, DATABASE_QUESTIONS)
+
+
+def _ask(question: Callable[[], DoctorFinding]) -> DoctorFinding:
+    """Return the answer, or what was raised instead: the answers to the other questions are needed all the more."""
+    subject = question.__name__.removeprefix("examine_").replace("_", " ")
+    try:
+        return question()
+    except (DatabaseError, psycopg.Error) as error:
+        return DoctorFinding(subject, DoctorVerdict.FAIL, str(error).strip(), "Look into the database's log.")
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        told = f"{type(error).__name__}: {error}"
+        return DoctorFinding(subject, DoctorVerdict.FAIL, told, "The question itself failed: report it.")
 
 
 DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (

@@ -1,6 +1,7 @@
 /** What happens around a use: whether it may begin, and what became of it. */
 
 import { ApiError, BadConfiguration, QuotaExceeded, ServerError, TooManyRequests, Unreachable } from "../errors.js";
+import { newId } from "../ids.js";
 import type { components } from "../openapi.js";
 import { Retry } from "../retry.js";
 import type { Transport } from "../transport.js";
@@ -103,7 +104,7 @@ export class Desk {
       throw new BadConfiguration(`service is at most ${MAX_SERVICE_CHARACTERS} printable characters.`);
     }
     if (estimate !== undefined) checked("estimate", estimate);
-    const eventId = crypto.randomUUID();
+    const eventId = newId();
     return new Usage({ eventId, userId: this.user(userId), service, estimate: estimate ?? null });
   }
 

@@ -1,5 +1,6 @@
 /** A store in IndexedDB, for browsers and the renderers of Electron: tabs share it, and Web Locks tell who lives. */
 
+import { newId } from "../ids.js";
 import { OutboxFailed } from "./errors.js";
 import type { OutboxStore, Row, StoreOptions, Transaction } from "./store.js";
 
@@ -174,7 +175,7 @@ class Seat {
   ) {}
 
   static async take(locks: LockManager, outbox: string): Promise<Seat> {
-    const id = crypto.randomUUID();
+    const id = newId();
     return await new Promise((resolve, reject) => {
       const held = (): Promise<void> => new Promise((leave) => resolve(new Seat(id, leave)));
       locks.request(lockOf(outbox, id), held).catch(reject);
