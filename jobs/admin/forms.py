@@ -126,7 +126,7 @@ class AgainForm(PayloadForm, ReasonForm):
 
     priority = priority_field(optional=True)
     # A page that is sent twice, as by a double click, would otherwise do the work twice more.
-    once = forms.CharField(widget=forms.HiddenInput, initial=lambda: str(uuid4()), max_length=100)
+    once = forms.CharField(widget=forms.HiddenInput, initial=lambda: str(uuid4()), max_length=100, required=False)
     field_order = ("payload", "priority", "reason")
     clean_priority = RequeueForm.clean_priority
 

@@ -14,6 +14,8 @@ from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAn
 from rest_framework.settings import api_settings
 
 from queueops.core.version import VERSION
+from queueops.core.web.requests.nul import NUL_ESCAPE
+from queueops.rest.errors import InvalidInput
 from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.secrets.encryption import shown_to
 
@@ -55,6 +57,7 @@ def call(caller: Known, name: str, arguments: dict[str, Any]) -> CallToolResult:
     """Carry a tool out; every error becomes an answer in the API's one shape, with its code."""
     try:
         wanted = find_tool(name)
+        _refuse_nul(arguments)
         who, arguments = in_project(caller(), wanted, arguments)
         with shown_to(who.operator):  # a token comes without a cookie, and the middleware conceals nothing then
             told: ToolAnswer = wanted(who, arguments)
@@ -65,6 +68,11 @@ def call(caller: Known, name: str, arguments: dict[str, Any]) -> CallToolResult:
         handle: Any = api_settings.EXCEPTION_HANDLER
         return _error(handle(error, {}).data)
     return CallToolResult(content=[TextContent(type="text", text=text) for text in texts])
+
+
+def _refuse_nul(arguments: dict[str, Any]) -> None:
+    if NUL_ESCAPE.search(json.dumps(arguments).encode()):
+        raise InvalidInput("The arguments hold a NUL character, which the database can neither store nor compare.")
 
 
 @cache

@@ -152,6 +152,7 @@ def test_unknown_tools_arguments_and_ids_are_refused_with_stable_codes():
     assert assistant.call("look_at_job", job="0190-nothing").code == "not_found"
     assert assistant.call("simulate_cap", limit="none", capacity=1.0).code == "not_found"
     assert assistant.call("look_at_operation", operation="x\0").code == "invalid_input"
+    assert assistant.call("limits", service="a\0").code == "invalid_input"
     assert assistant.call("spend", first="2026-02-02", last="2026-01-01").code == "invalid_query"
 
 
@@ -229,10 +230,8 @@ def test_what_is_no_message_of_the_protocol_is_an_invalid_request():
         told = answer.json()
         return answer.status_code, told["id"], told.get("error", {}).get("code")
 
-    wrong: list[Any] = [[listed], [], 7, "x", None, {}, {**listed, "method": 7}, {**listed, "jsonrpc": "1.0"}]
-    nul = {"name": "limits", "arguments": {"service": "a\0"}}
-    wrong.append({**listed, "method": "tools/call", "params": nul})
-    ids = [None, None, None, None, None, None, 7, 7, 7]
+    wrong = [[listed], [], 7, "x", None, {}, {**listed, "method": 7}, {**listed, "jsonrpc": "1.0"}]
+    ids = [None, None, None, None, None, None, 7, 7]
     assert [asked(json.dumps(one)) for one in wrong] == [(400, one, -32600) for one in ids]
     assert asked("nope") == (400, None, -32700)
     assert asked(json.dumps({**listed, "method": "nope"})) == (200, 7, -32601)

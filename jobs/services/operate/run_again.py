@@ -24,7 +24,7 @@ def run_again(
     Submit a new job with the kind, project, user, retry policy and tags of an ended job, but its own effect key.
 
     Args:
-        once: A second call with the same text makes no second job.
+        once: A second call with the same text makes no second job. Empty: each call makes one.
         priority: Replaces the old job's priority; None: the old priority.
 
     Returns:
@@ -38,7 +38,8 @@ def run_again(
     if job is None:
         return None
     given = {**kept_of(job), "priority": priority or Priority(job.priority)}
-    spec = JobSpec(kind=job.kind, payload=dict(payload), idempotency_key=f"again-{once}", **given)
+    key = f"again-{once}" if once else None
+    spec = JobSpec(kind=job.kind, payload=dict(payload), idempotency_key=key, **given)
     return submit_by_hand(spec, project_id=job.project_id, actor=actor, reason=reason, again=job.pk).id
 
 
