@@ -35,5 +35,6 @@ WITH waited AS MATERIALIZED (
 SELECT job.id, chosen.reason, job.kind, {{payload_text job}}, job.fallback_step, job.project_id, job.user_id,
        job.service, job.model, job.credential,
        extract(epoch FROM {{now}} - job.eligible_since)::float8 AS waited
-  FROM chosen JOIN jobs_job AS job USING (id)
+  FROM chosen
+ CROSS JOIN LATERAL (SELECT * FROM jobs_job WHERE id = chosen.id OFFSET 0) AS job  -- no join, which may read all jobs
  ORDER BY job.id
