@@ -30,10 +30,7 @@ WITH event AS MATERIALIZED (
     -- The name under which each service of these events is counted.
     -- A service may be a host that a producer named: without a bound, producers could add rows without end.
     SELECT service,
-           CASE WHEN known.service IS NOT NULL
-                     OR row_number() OVER (PARTITION BY known.service IS NULL ORDER BY service)
-                        <= %(most_services)s::int - (SELECT count(*) FROM known)
-                THEN service ELSE 'other' END AS name
+           {{name_of_service}} AS name
       FROM (SELECT DISTINCT service FROM event) AS seen LEFT JOIN known USING (service)
 ), counted AS (
     -- The number of events and answers of each sort. `answer`: the class of the answer's status, as in bins.py.

@@ -20,10 +20,7 @@ WITH tally AS MATERIALIZED (
     -- The name under which each service of these calls is counted. Producers and callers of the API choose services and
     -- models: without a bound, the rows, which every scrape of metrics reads, would become more without end.
     SELECT service,
-           CASE WHEN known.service IS NOT NULL
-                     OR row_number() OVER (PARTITION BY known.service IS NULL ORDER BY service)
-                        <= %(most_services)s::int - (SELECT count(*) FROM known)
-                THEN service ELSE 'other' END AS name
+           {{name_of_service}} AS name
       FROM (SELECT DISTINCT service FROM tally) AS seen LEFT JOIN known USING (service)
 ), kept AS MATERIALIZED (
     -- The models that are counted by name already.

@@ -26,7 +26,7 @@ class Inlined:
 
     Args:
         take: Called with the number, counted from 0, and the JSON text of each result. An object that is too large is
-            passed on empty. Of several lists only the first that has results counts: the others repeat it.
+            passed on empty. Later lists repeat the first that has results, and are left out.
     """
 
     def __init__(self, take: Callable[[int, bytes], None]) -> None:
