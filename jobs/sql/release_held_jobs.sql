@@ -29,9 +29,8 @@ WITH looked_at AS MATERIALIZED (
      ORDER BY id
        FOR UPDATE OF job
 ), moved AS (
-    UPDATE jobs_job AS job SET held = false, updated_at = {{now}}
-      FROM candidate
-     WHERE job.id = candidate.id
-    RETURNING job.id
+    UPDATE jobs_job SET held = false, updated_at = {{now}}
+     WHERE id = ANY(ARRAY(SELECT id FROM candidate))
+    RETURNING id
 )
 SELECT (SELECT count(*) FROM moved)::int AS released, (SELECT id FROM looked_at ORDER BY id DESC LIMIT 1) AS last
