@@ -294,8 +294,10 @@ ANALYZE jobs_job, jobs_dependency;
 def test_deletion_of_requeues_reads_their_chains_and_not_the_dependencies(backlog):
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(REQUEUES)
+        cursor.execute("SET LOCAL enable_nestloop = off")  # what is a join is now one of all rows
         plan = explain_file("jobs", "delete_finished_jobs", before="2099-01-01T00:00Z", most=10)
         transaction.set_rollback(True)
+    assert max(rows_read(node) for node in nodes(plan) if node.get("Relation Name") == "jobs_dependency") <= 100
     looks = [node for one in nodes(plan) if one.get("Subplan Name", "").startswith("SubPlan") for node in nodes(one)]
     assert plan["Actual Rows"] == 10
     assert {one["Index Name"] for one in looks if one.get("Relation Name") == "jobs_dependency"} == {
