@@ -39,7 +39,7 @@ def queue(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         with transaction.atomic():
             cursor.execute(SEED.format(jobs=JOBS))
-        cursor.execute("VACUUM ANALYZE jobs_job")
+        cursor.execute("VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs_job")
     try:
         yield
     finally:

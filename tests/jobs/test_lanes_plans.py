@@ -52,7 +52,7 @@ def lanes(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
             Limit.objects.all().delete()
             for name, scope in (("a", "project"), ("b", "global")):
                 Limit.objects.create(name=name, service="google-sheets", call_type="write", scope=scope, capacity=300)
-        cursor.execute("VACUUM ANALYZE jobs_job")
+        cursor.execute("VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs_job")
         catalogue.forget()
     try:
         yield

@@ -52,7 +52,7 @@ CLAIM: dict[str, Any] = {
 def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute(SEED.format(jobs=JOBS, projects=PROJECTS, own=OWN))
-        cursor.execute("VACUUM ANALYZE jobs_job")
+        cursor.execute("VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs_job")
     try:
         yield
     finally:

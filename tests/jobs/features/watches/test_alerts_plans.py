@@ -45,7 +45,7 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         with transaction.atomic():
             cursor.execute(SEED.format(jobs=JOBS, lane=LANE))
-        cursor.execute("VACUUM ANALYZE jobs_job, jobs_deadletter")
+        cursor.execute("VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs_job, jobs_deadletter")
     try:
         yield
     finally:
