@@ -206,11 +206,12 @@ class Relay:
         self._call(self._lost)
 
     def _begin(self, connection: Connection, place: _Place) -> None:
+        newest, newest_at = _newest(connection)
+        [(seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
+        # The last read comes first: a relay that lost its connection with half of this noted would tell nobody.
         self._horizon.begin_anew(place.epoch)
-        self._since = place.since
-        self._newest, self._newest_at = newest, _ = _newest(connection)
-        self._low = Cursor(max(0, newest - LOOK_BACK), place.epoch)
-        [(self._seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
+        self._low, self._since = Cursor(max(0, newest - LOOK_BACK), place.epoch), place.since
+        self._newest, self._newest_at, self._seen = newest, newest_at, seen
 
     def _read(self, connection: Connection) -> None:
         """Hand over the events that became visible, page by page as of one snapshot."""
