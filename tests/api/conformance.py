@@ -31,6 +31,7 @@ from schemathesis.specs.openapi.checks import (
 
 from queueops.tenancy.models import ProducerKey, Scope
 from tests.factories import make_project
+from tests.security.addresses import row_of
 from tests.security.world import PROJECT, World
 from tests.support.people import session_of
 
@@ -43,14 +44,6 @@ CHECKS = [
 # What the document cannot say of a body that it describes has codes of its own; these say that the shape is wrong.
 OF_THE_SHAPE = frozenset({"invalid_input", "invalid_query", "malformed_json", "bad_request", "unsupported_media_type"})
 CHECKED_PLACES = (ParameterLocation.QUERY, ParameterLocation.BODY)  # paths and headers hold what this module puts there
-ROWS = {
-    "jobs": "jobs_job",
-    "batches": "jobs_batch",
-    "dead-letters": "jobs_deadletter",
-    "operations": "jobs_bulkoperation",
-    "schedules": "jobs_schedule",
-    "limits": "ratelimits_limit",
-}
 # What only the server, or only who calls, can know: no document could say which values are taken. Nor does a pattern
 # say which characters can be printed, as those of tags, or how the fields of a job go together.
 UNSAYABLE = frozenset({"cursor", "user_id", "key", "project", "tags", "any_tag", "on_finish"})
@@ -173,9 +166,8 @@ def _as_written(body: Any) -> Any:
 
 
 def _rows(path: str, world: World) -> Iterator[str]:
-    name = path.removeprefix("/api/v1/").partition("/")[0]
-    if "{id}" in path and name in ROWS:
-        yield world.ids[ROWS[name]]
+    if "{id}" in path:
+        yield world.ids[row_of(path.removeprefix("/"))]
 
 
 def _faults(case: Any, response: Any, mode: GenerationMode) -> Iterator[str]:

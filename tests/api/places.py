@@ -11,7 +11,7 @@ from typing import Any
 from django.test import Client
 
 from tests.api.described import document
-from tests.security.addresses import API_ROWS, PARAMETER, Address, every_address
+from tests.security.addresses import PARAMETER, Address, every_address, row_of
 from tests.security.world import PROJECT, World
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -75,7 +75,7 @@ class Place:
             return {}
         [example] = self._described["requestBody"]["content"]["application/json"]["examples"].values()
         body = deepcopy(example["value"])
-        rows = API_ROWS.get(self.address.route.split("/")[2], "") if "ids" in body else ""
+        rows = row_of(self.address.route) if "ids" in body else ""
         own = {
             "holder": f"api:{PROJECT}:1.0",
             "key": f"project:{PROJECT}",

@@ -57,7 +57,7 @@ def addresses(world: World) -> Iterator[str]:
     yield from (reverse(f"admin:{screen}_add") for screen in FORMS)
     yield from (f"/admin/{page}" for page in ADMIN_PAGES)
     yield from (reverse(f"admin:{screen}_{page}", args=[quote(world.ids[screen])]) for screen, page in ROW_PAGES)
-    yield from (reverse(f"admin:{screen}_change", args=[quote(key)]) for screen, key in world.ids.items())
+    yield from (reverse(f"admin:{screen}_change", args=[quote(key)]) for screen, key in world.of_screens.items())
 
 
 def every_page(world: World, user: User) -> Iterator[str]:

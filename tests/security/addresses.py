@@ -34,22 +34,62 @@ FORM = {
     "post": "yes",
     "_save": "Save",
 }
-API_ROWS = {
-    "jobs": "jobs_job",
-    "batches": "jobs_batch",
-    "dead-letters": "jobs_deadletter",
-    "provider-batches": "jobs_providerbatch",
-    "operations": "jobs_bulkoperation",
-    "schedules": "jobs_schedule",
-    "maintenance": "jobs_maintenancewindow",
-    "webhooks": "jobs_webhook",
-    "model-routes": "door_modelroute",
-    "allowances": "ratelimits_allowance",
-    "budgets": "ratelimits_budget",
-    "limits": "ratelimits_limit",
-    "counters": "ratelimits_counter",
-    "alerts": "ratelimits_quotaalert",
+# Which row of the world a parameter names, by the beginning of its address.
+ROWS = {
+    "api/v1/jobs/": "jobs_job",
+    "api/v1/batches/": "jobs_batch",
+    "api/v1/dead-letters/": "jobs_deadletter",
+    "api/v1/provider-batches/": "jobs_providerbatch",
+    "api/v1/operations/": "jobs_bulkoperation",
+    "api/v1/schedules/": "jobs_schedule",
+    "api/v1/maintenance/": "jobs_maintenancewindow",
+    "api/v1/webhooks/": "jobs_webhook",
+    "api/v1/model-routes/": "door_modelroute",
+    "api/v1/allowances/": "ratelimits_allowance",
+    "api/v1/budgets/": "ratelimits_budget",
+    "api/v1/limits/": "ratelimits_limit",
+    "api/v1/counters/": "ratelimits_counter",
+    "api/v1/alerts/": "ratelimits_quotaalert",
+    "api/v1/at-once/": "at_once",
+    "openai/v1/files/": "door_file",
+    "openai/v1/batches/": "door_openai_batch",
+    "openai/v1/responses/": "door_call",
+    "openai/v1/answers/": "door_call",
+    "anthropic/v1/messages/batches/": "door_anthropic_batch",
+    "anthropic/v1/answers/": "door_call",
+    "admin/jobs/batch/<uuid:pk>": "jobs_batch",
+    "admin/jobs/job/<uuid:pk>": "jobs_job",
+    "live/batches/": "jobs_batch",
+    "live/pauses/": "jobs_pauseswitch",
+    "live/alerts/": "ratelimits_quotaalert",
+    "live/me/jobs/": "jobs_job",
+    "me/jobs/": "jobs_job",
 }
+# The doors write an id so: the prefix, and 32 digits.
+PREFIXES = {
+    "openai/v1/files/": "file-",
+    "openai/v1/batches/": "batch_",
+    "openai/v1/responses/": "resp_",
+    "anthropic/v1/messages/batches/": "msgbatch_",
+}
+# Parameters that name no row, by their names; and screens that have none in the world.
+VALUES = {
+    "app_label": "jobs",
+    "content_type_id": "1",
+    "form": "csv",
+    "kind": "oldest_ready",
+    "name": "m",
+    "token": "x",
+    "uidb64": "x",
+    "url": "x",
+    "verb": "pause",
+}
+WITHOUT_ROWS = {"admin/r", "django_q_ormq", "django_q_success", "django_q_failure"}
+
+
+def row_of(route: str) -> str:
+    """The name of the row that an address is about, or nothing."""
+    return next((row for beginning, row in ROWS.items() if route.startswith(beginning)), "")
 
 
 @dataclass(frozen=True)
@@ -83,18 +123,23 @@ def _walk(patterns: list[Any], before: str) -> Iterator[Address]:
 
 
 def _value(route: str, converter: str, name: str, world: World) -> str:
+    """
+    Raises:
+        KeyError: The world lacks such a row: without it nobody could see that a stranger is shown it.
+    """
     parts = route.split("/")
-    if parts[0] == "admin":
-        screen = "_".join(parts[1:3])
-        if screen in world.ids:
-            return admin_quote(world.ids[screen])
-    if parts[0] == "api" and parts[2] in API_ROWS:
-        return world.ids[API_ROWS[parts[2]]]
-    by_name = {"batch_id": "jobs_batch", "job_id": "jobs_job", "alert_id": "ratelimits_quotaalert"}
-    if name in by_name:
-        return world.ids[by_name[name]]
-    known = {"verb": "pause", "kind": "oldest_ready", "url": "x", "app_label": "jobs"}
-    return known.get(name) or {"int": "1", "uuid": world.ids["jobs_job"]}.get(converter, "x")
+    screen = "_".join(parts[1:3])
+    if name == "filter_id":
+        return world.ids["jobs_savedfilter"]
+    if name == "object_id" or route == "admin/auth/user/<id>/password/":
+        return "x" if {screen, "/".join(parts[:2])} & WITHOUT_ROWS else admin_quote(world.ids[screen])
+    if prefix := _prefix(route):
+        return prefix + world.ids[row_of(route)].replace("-", "")
+    return VALUES.get(name) or world.ids[row_of(route)]
+
+
+def _prefix(route: str) -> str:
+    return next((prefix for beginning, prefix in PREFIXES.items() if route.startswith(beginning)), "")
 
 
 def send(client: Client, method: str, address: Address, world: World) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from queueops.tenancy.models import ProducerKey, Scope
+from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.factories import make_project
 from tests.security.addresses import METHODS, every_address, send
 from tests.security.people import person
@@ -103,6 +103,18 @@ def test_the_key_of_another_project_finds_nothing_of_this_one(world, method):
             strange[address.route] = status
     assert strange == {}
     assert everything(project=PROJECT) == before
+
+
+def test_the_rows_of_the_doors_are_there_to_be_seen_by_their_own_key(world):
+    _, secret = ProducerKey.issue(Project.objects.get(pk=PROJECT), name="own", scopes=list(Scope.values))
+    client = Client(raise_request_exception=False, headers={"Authorization": f"Bearer {secret}"})
+    unseen = {}
+    for address in ADDRESSES:
+        if address.route.split("/")[0] in {"openai", "anthropic"} and "<" in address.route:
+            status, text = send(client, "GET", address, world)
+            if status != (405 if address.route.endswith("/cancel") else 200):
+                unseen[address.route] = (status, text[:200])
+    assert unseen == {}
 
 
 def asked_everywhere(role: str, method: str, world: World) -> tuple[Rows, Rows]:

@@ -25,7 +25,7 @@ ACTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def is_csv(route: str) -> bool:
-    return route.endswith(".csv")
+    return route.endswith((".csv", ".<str:form>"))
 
 
 def answers(text: str, *, of: Callable[[str], bool] = lambda route: True) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.apps import apps
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
@@ -18,8 +19,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import Schedule as Housekeeping
 
-from jobs.door.models import ModelRoute
+from jobs.door.models import DoorBatch, DoorFile, DoorFilePart, ModelRoute, Protocol
 from jobs.models import (
+    Batch,
     BatchPolicy,
     BulkOperation,
     DeadLetter,
@@ -39,6 +41,7 @@ from jobs.models import (
     WebhookDelivery,
     WebhookJob,
 )
+from jobs.states import JobState
 from queueops.access.models import PersonalToken, SignInCount
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
@@ -60,7 +63,7 @@ from ratelimits.limiter.decide import Call, decide
 from ratelimits.limits import catalogue
 from ratelimits.models import AllowanceOverride, Budget, Limit, Price, ResumeRamp, Spend, UsageTracking
 from ratelimits.subjects import Subject
-from ratelimits.tuning import limits
+from ratelimits.tuning import concurrency_caps, limits
 from tests.factories import (
     make_allowance,
     make_batch,
@@ -83,9 +86,14 @@ KEPT_OUT: tuple[type[Model], ...] = (Session, LogEntry)
 
 @dataclass(frozen=True)
 class World:
-    """`ids` has the row of each model, by `<app>_<model>`, for the addresses of its pages."""
+    """`ids` has the row of each screen, by `<app>_<model>`, and by other names rows that have an address alone."""
 
     ids: dict[str, str]
+
+    @property
+    def of_screens(self) -> dict[str, str]:
+        screens = {f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry}
+        return {name: pk for name, pk in self.ids.items() if name in screens}
 
     @classmethod
     def make(cls, text: str = MARK, *, project: str = PROJECT, shared: str = "shared") -> World:
@@ -138,11 +146,7 @@ class World:
             | _objective(made_project, text)
             | _schedule(made_project, text)
             | {"jobs_maintenancewindow": make_window(made_project.pk, reason=text)}
-            | {
-                "door_modelroute": ModelRoute.objects.create(
-                    project=made_project, pattern="m", provider="openai", credential=text[:100]
-                )
-            }
+            | _door(made_project, text, batch)
         )
         made |= _webhook(made_project, text, letter, told=job.pk)
         made["jobs_upload"] = Upload.objects.create(
@@ -195,7 +199,11 @@ class World:
         owner = person(f"owner-{User.objects.count()}", first_name=text, last_name=text)
         made["auth_user"] = owner
         made["auth_group"] = Group.objects.earliest("pk")
-        SavedFilter.objects.create(owner=owner, screen="job", name=text[:60], query="state=failed", shared=True)
+        made["jobs_savedfilter"] = SavedFilter.objects.create(
+            owner=owner, screen="job", name=text[:60], query="state=failed", shared=True
+        )
+        cap = concurrency_caps.set_at_once(project, 5, actor="user:1")
+        made["at_once"] = Limit.objects.get(pk=cap.limit_id)
         made |= _access(text, owner)
         made |= _usage(text, project) | _money(text, project)
         pool, _ = Pool.objects.update_or_create(name="shared", defaults={"kinds": [text[:100]], "place": 900})
@@ -272,6 +280,48 @@ def _lane_of(project: Project, text: str, job_id: UUID) -> dict[str, Model]:
     ProviderBatchLine.objects.create(provider_batch=provider_batch, number=0, job_id=job_id, token=1)
     policy = BatchPolicy.objects.create(project=project, kind="llm.generate")
     return {"jobs_providerbatch": provider_batch, "jobs_batchpolicy": policy}
+
+
+def _door(project: Project, text: str, batch: Batch) -> dict[str, Model]:
+    """A route, and what came in by both doors: a file, a batch of each, a call."""
+    file = DoorFile.objects.create(
+        project=project,
+        purpose="batch",
+        file_name=text,
+        size_bytes=len(text),
+        created_by=text[:100],
+        expires_at=timezone.now() + timedelta(days=1),
+    )
+    DoorFilePart.objects.create(project=project, file=file, number=0, content=zlib.compress(text.encode()))
+    made: dict[str, Model] = {
+        "door_modelroute": ModelRoute.objects.create(
+            project=project, pattern="m", provider="openai", credential=text[:100]
+        ),
+        "door_file": file,
+        "door_call": make_job(
+            project=project.pk,
+            state=JobState.COMPLETED,
+            kind="llm.call",
+            payload=json.dumps({"path": "/v1/responses", "body": {"model": "m", "input": text}}),
+            result={"status": 200, "body": {"output": text}},
+        ),
+    }
+    ended = make_batch(project=project.pk, name=text, finished_at=timezone.now())
+    for door, of_queue in ((Protocol.OPENAI, batch), (Protocol.ANTHROPIC, ended)):
+        made[f"door_{door}_batch"] = DoorBatch.objects.create(
+            project=project,
+            door=door,
+            batch_id=of_queue.pk,
+            file_id=file.pk,
+            file_name=text,
+            endpoint="/v1/responses",
+            window="24h",
+            complete_by=timezone.now(),
+            metadata={"note": text},
+            digest=text[:64],
+            asked=text[:64],
+        )
+    return made
 
 
 def _objective(project: Project, text: str) -> dict[str, Model]:
