@@ -162,7 +162,7 @@ SESSION_COOKIE_NAME = "__Host-sessionid" if QUEUEOPS.tls else "sessionid"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
-# Pages of other origins must send a key or a token. With cookies they could act as the visitor who is signed in.
+# Pages of other origins must send a key or a token. With cookies, they could act as a visitor who is signed in.
 CORS_URLS_REGEX = r"^/(api|functions)/"
 CORS_ALLOWED_ORIGINS = list(QUEUEOPS.cors_origins)
 CORS_ALLOW_CREDENTIALS = False

@@ -1,4 +1,4 @@
-"""People, their roles and second factors, and whom the guard has locked out."""
+"""The admin's pages of people, their roles and second factors, and of locked accounts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ UNLOCK = Verb(
 
 
 class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Records a form's changes in the audit trail, changes of groups and permissions included."""
+    """Records a form's changes in the audit trail, with changes of groups and permissions."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         audited_before.set(request, self.audited(type(obj).objects.get(pk=obj.pk)) if change else None)

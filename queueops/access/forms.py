@@ -31,7 +31,7 @@ class SignInForm(AuthenticationForm):
 
 
 class ChangePasswordForm(AdminOwnPasswordChangeForm):
-    """Unfold's form, whose old password is checked behind the guard: an open session gives no guesses without end."""
+    """Unfold's form, but the guard limits guesses of the old password: a stranger may sit at an open session."""
 
     def __init__(self, user: Any, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
         super().__init__(user, *args, **kwargs)
@@ -56,7 +56,7 @@ class ChangePasswordForm(AdminOwnPasswordChangeForm):
 
 
 class CodeForm(forms.Form):
-    """A code of the app, or a recovery code."""
+    """A form that takes a code of the app, or a recovery code."""
 
     code = forms.CharField(
         max_length=40,
@@ -68,7 +68,7 @@ class CodeForm(forms.Form):
 
 
 class AppCodeForm(CodeForm):
-    """A code of the app that is being set up."""
+    """A form that takes a code of the app that is being set up."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The rows of signing in: authenticators, passkeys, recovery codes, and how often somebody failed."""
+"""The rows for signing in: authenticators, passkeys, recovery codes, and counts of failed attempts."""
 
 from __future__ import annotations
 

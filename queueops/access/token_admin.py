@@ -1,4 +1,4 @@
-"""Personal tokens: everybody with a role issues and revokes their own, and sees who has some."""
+"""The admin's page of personal tokens: everybody with a role issues and revokes their own."""
 
 from __future__ import annotations
 

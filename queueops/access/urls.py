@@ -1,4 +1,4 @@
-"""The steps of signing in, below /admin/; the admin has the rest."""
+"""The addresses of signing in, below /admin/. The admin's own addresses follow."""
 
 from django.urls import path
 

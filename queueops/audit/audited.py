@@ -1,4 +1,4 @@
-"""Rows that a person edits in a form, each change in the audit trail."""
+"""Writes each change that a person makes in a form to the audit trail."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def sink_of(target: str) -> Sink:
 
 
 class StandardOutput:
-    """Standard output, a line an entry."""
+    """Writes each entry as a line of standard output."""
 
     def send(self, lines: Sequence[SentEntry]) -> None:
         sys.stdout.write("".join(f"{line.text}\n" for line in lines))
@@ -74,7 +74,7 @@ class StandardOutput:
 
 @dataclass(frozen=True, slots=True)
 class AppendedFile:
-    """A file that gets a line for each entry. It is opened each time, so that it may be moved away meanwhile."""
+    """Appends a line for each entry to a file. The file is opened each time, so that it may be moved away meanwhile."""
 
     path: Path
 

@@ -12,7 +12,7 @@ MIN_POSTGRES = 15
 REPLICA_CONNECTIONS = 4  # at most, in a web process; a read that finds none of them free goes to the primary
 REPLICA_SECONDS = 1  # how long a read waits for such a connection before it goes to the primary
 POOL_SECONDS = 5  # how long a request waits for a connection, and how long the pool tries to reconnect
-WEB_SILENT_SECONDS = 3.0  # with the wait for a thread (up to 4 s) and the check of the server (mostly 3 s): ten seconds
+WEB_SILENT_SECONDS = 3.0  # ten seconds, with the wait for a thread (up to 4 s) and the check of the server (mostly 3 s)
 # With these options, a connection that was lost without a TCP close is noticed within about ten seconds.
 PATIENCE = {
     "connect_timeout": 5,

@@ -50,6 +50,6 @@ def _text(page: Page) -> str:
 
 
 def table(head: list[str], rows: list[list[Any]]) -> list[str]:
-    """The lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]

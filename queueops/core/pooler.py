@@ -1,4 +1,4 @@
-"""Finds out whether a pooler before the database gives each transaction another session of the server."""
+"""Finds out whether a pooler in front of the database gives each transaction another session of the server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def are_sessions_shared() -> bool:
             for one, seen in ((first, mine), (second, others), (second, others)):
                 backend = _backend(one)
                 if backend is None:
-                    return False  # the pooler keeps a session for the other connection, though that is idle
+                    return False  # the pooler keeps a session for the other, idle connection
                 seen.add(backend)
         return len(mine) > 1 or len(others) > 1 or bool(mine & others)
 

@@ -12,6 +12,6 @@ class Input(BaseModel):
 
 
 def as_changes(schema: dict[str, Any]) -> None:
-    """Drop the defaults: a field that is left out stays as it is, and a default would say something else."""
+    """Drop the defaults: a field that is left out stays as it is, and does not get a default."""
     for described in schema["properties"].values():
         described.pop("default", None)

@@ -41,8 +41,8 @@ class NewestFirst(BasePagination):
     Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing.
 
     A view whose rows may be large has a `weight`, an expression for a row's bytes: a page ends before it exceeds
-    QUEUEOPS_MAX_PAGE_MB. By `finds_first` a view says that an index of their own finds its rows: they are sorted after
-    that.
+    QUEUEOPS_MAX_PAGE_MB. A view sets `finds_first` if an index other than the key's finds its rows: they are then
+    sorted afterwards.
     """
 
     parameters = frozenset({"cursor", "page_size"})
@@ -63,7 +63,7 @@ class NewestFirst(BasePagination):
         """
         if after is not None:
             rows = rows.filter(pk__lt=after)
-        # The planner may walk the bare key past all rows that do not match, from the newest back to the oldest.
+        # With the bare key, the planner may read all rows from the newest to the oldest to find a few.
         rows = rows.order_by(Coalesce("pk", "pk").desc() if getattr(view, "finds_first", False) else "-pk")
         if (weight := getattr(view, "weight", None)) is None:
             found = list(rows[: size + 1])

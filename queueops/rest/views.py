@@ -70,15 +70,15 @@ class CallerView(APIView):
 
     @cached_property
     def raw(self) -> bytes:
-        """The body, as `read_document` reads it."""
+        """Return the body, as `read_document` reads it."""
         return read_document(self.request)
 
     def read(self, model: type[Input]) -> Input:
-        """The body, as `parse_as` parses it."""
+        """Return the body, as `parse_as` parses it."""
         return parse_as(model, self.raw)
 
     def read_query(self, model: type[Input]) -> Input:
-        """The query parameters but for `project`, as `parse_query_as` parses them."""
+        """Return the query parameters except `project`, as `parse_query_as` parses them."""
         given = self.request.query_params.dict()
         given.pop("project", None)
         return parse_query_as(model, given)
@@ -87,7 +87,7 @@ class CallerView(APIView):
         """Find the caller, then confine the view to the caller's rows."""
         super().initial(request, *args, **kwargs)
         named = request.query_params.get("project")
-        if named and request.auth and named != self.caller.project_id:  # or own rows would pass for the named project's
+        if named and request.auth and named != self.caller.project_id:  # else own rows pass for the named project's
             raise InvalidQuery(fields={"project": [f"the caller is of the project {self.caller.project_id!r} alone"]})
         if not (request.method in READS and isinstance(self, CallerListView)):  # lists check their filters, too
             refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})

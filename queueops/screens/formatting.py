@@ -14,13 +14,13 @@ from django.utils.safestring import SafeString
 
 NOTHING = "-"
 MAX_UNITS = 2
-LATER = ("grey", "help")  # tone and sign for a state that this version lacks and a later version has stored
+LATER = ("grey", "help")  # for a state that a later version has stored and this version does not know
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def badge(tone: str, sign: str, words: str) -> SafeString:
     """
-    Words with a sign and a tone: never the colour alone.
+    Return words with a sign and a tone: a colour alone would tell some people nothing.
 
     Args:
         tone: grey, blue, amber, green or red.
@@ -36,7 +36,7 @@ def badge(tone: str, sign: str, words: str) -> SafeString:
 
 
 def duration(given: timedelta | float) -> str:
-    """Two units at most: `3 min 5 s`, `2 d 4 h`; milliseconds below one second."""
+    """Return at most two units: `3 min 5 s`, `2 d 4 h`; milliseconds below one second."""
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
     if abs(seconds) < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -53,7 +53,7 @@ def duration(given: timedelta | float) -> str:
 
 
 def ago(moment: datetime | None) -> SafeString | str:
-    """`5 min ago` or `in 5 min`, with the exact time on hover."""
+    """Return `5 min ago` or `in 5 min`, with the exact time on hover."""
     if moment is None:
         return NOTHING
     seconds = (timezone.now() - moment).total_seconds()
@@ -63,7 +63,7 @@ def ago(moment: datetime | None) -> SafeString | str:
 
 
 def ahead(moment: datetime | None) -> SafeString | str:
-    """`in 5 min`; `now` once the moment has come, because a forecast is never in the past."""
+    """Return `in 5 min`; `now` once the moment has come, because a forecast is never in the past."""
     if moment is None:
         return NOTHING
     seconds = (moment - timezone.now()).total_seconds()
@@ -75,7 +75,7 @@ def age(moment: datetime) -> SafeString:
 
 
 def short_id(identifier: UUID) -> SafeString:
-    """The last part of a UUIDv7. The first part is the time, which rows that were made together share."""
+    """Return the last part of a UUIDv7. Rows that were made together share the first part, the time."""
     return format_html('<code class="qo-id" title="{}">…{}</code>', identifier, str(identifier)[-8:])
 
 
@@ -85,7 +85,7 @@ def address(screen: str, identifier: object) -> str:
 
 
 def link(screen: str, identifier: object, text: object | None = None) -> SafeString:
-    """A link to the page of one row."""
+    """Return a link to the page of one row."""
     shown = text or short_id(UUID(str(identifier)))
     return format_html('<a class="qo-link" href="{}">{}</a>', address(screen, identifier), shown)
 

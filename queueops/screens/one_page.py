@@ -13,7 +13,7 @@ AFTER = "after"
 
 
 class OnePage(TypedChangeList):
-    """A list in the order of the keys, from the key in the parameter `after`."""
+    """A list in the order of the keys. A page begins after the key in the parameter `after`."""
 
     parameter: ClassVar = AFTER
     order: ClassVar = "pk"
@@ -45,7 +45,7 @@ class OnePage(TypedChangeList):
         self.older_link = self.get_query_string({self.parameter: self.place_of(self.result_list[-1])}) if more else None
 
     def start_of(self, text: str) -> Any:
-        """The key after which the page begins; empty: it is the first page."""
+        """Return the key after which the page begins; empty: it is the first page."""
         return text.replace("\0", "")
 
     def rows_beyond(self, start: Any) -> QuerySet[Any]:
@@ -61,7 +61,7 @@ class OnePage(TypedChangeList):
 
 
 class NewestPage(OnePage):
-    """A list by number, newest first, of the rows below the number in the parameter `before`."""
+    """A list by number, newest first. A page begins below the number in the parameter `before`."""
 
     parameter = BEFORE
     order = "-pk"

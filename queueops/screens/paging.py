@@ -30,7 +30,7 @@ from .admin import QueueAdmin
 WINDOW = 50_000
 MAX_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after this, no further window is begun: one window from a cold disk may take as long
-MAX_LISTED_COUNTED = 10_000  # rows counted, in some milliseconds, of a list that only its default narrows
+MAX_LISTED_COUNTED = 10_000  # counted in some milliseconds, in a list that only its default narrows
 BEFORE = "before"
 MAX_NUMBER_LENGTH = 19  # a bigint's digits
 
@@ -126,7 +126,10 @@ class BoundedChangeList(TypedChangeList):
 
     @property
     def chips(self) -> list[dict[str, str]]:
-        """Filters that narrow the list. `href` removes a filter; it is empty for a filter that applies by default."""
+        """
+        Return the filters that narrow the list. `href` removes a filter; it is empty for a filter that applies by
+        default.
+        """
         chips = []
         for spec in self.filter_specs:
             names = [name for name in spec.expected_parameters() if self.params.get(name)]
@@ -143,13 +146,13 @@ class BoundedChangeList(TypedChangeList):
     def _bounded(self, before: Any) -> tuple[QuerySet[Any], Any]:
         rows = self.queryset if before is None else self.queryset.filter(pk__lt=before)
         if self.query or not self.has_active_filters:
-            return rows, None  # a search is by key; without a filter the first rows of the index are the page
+            return rows, None  # the key's index finds a search's row, or the page's first rows
         wanted = {name: values[-1] for name, values in self.get_filters_params().items() if values}
         if self.model_admin.in_order(wanted):
             return rows, None
         exact = self.model_admin.rows_by_index(rows, wanted)
         if exact is not None:
-            # Without Coalesce, the planner may walk the primary key to get the order, past rows that do not match.
+            # Without Coalesce, the planner may read all rows in the key's order to find a few.
             return exact.order_by(Coalesce("pk", "pk").desc()), None
         source = self.model_admin.window_source(wanted)
         for spec in self.filter_specs:
@@ -182,7 +185,9 @@ class CreatedFilter(RangeDateTimeFilter):
         return bounds
 
     def _moment(self, end: str) -> datetime | None:
-        """A date alone means its first instant, or its last where the range ends."""
+        """
+        Return the moment at one end of the range: a date alone means its first instant, at the range's end its last.
+        """
         day, clock = self._day(end), self._given(f"{self.parameter_name}_{end}_1")
         if not day:
             return None
@@ -226,7 +231,7 @@ class BoundedListMixin(QueueAdmin):
         return False
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
-        """Return the rows of which a window is the newest WINDOW; filter only by what an index (…, id) serves."""
+        """Return the rows from which windows are taken; filter them only by conditions that an index (…, id) serves."""
         rows: QuerySet[Any] = self.model.objects.order_by()
         return rows
 

@@ -17,7 +17,7 @@ from .verbs import Verb, VerbOutcome
 
 
 class HowManyForm(OptionalReasonForm):
-    """Says how many messages the action is about, and since when, before it is confirmed."""
+    """Says before the action is confirmed how many messages it concerns, and since when."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -27,7 +27,7 @@ class HowManyForm(OptionalReasonForm):
             self.fields["reason"].help_text = f"{words}{since}. A reason is optional; it is kept in the audit trail."
 
     def told_of(self, row: Any) -> tuple[str, datetime | None]:
-        """`12 messages failed`, and when the first did."""
+        """Return `12 messages failed`, and when the first of them failed."""
         raise NotImplementedError
 
 

@@ -18,8 +18,8 @@ from .admin import QueueAdmin
 def shown_once(
     model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str, goes_on_to: str
 ) -> HttpResponse:
-    """The only page that ever shows a secret; no cache keeps it, and loading it again does not bring it back."""
-    list(messages.get_messages(request))  # read, so that "added successfully" does not turn up on a later page
+    """Return the only page that ever shows a secret. No cache keeps the page, and it cannot be loaded again."""
+    list(messages.get_messages(request))  # otherwise "added successfully" would turn up on a later page
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,

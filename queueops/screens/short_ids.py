@@ -13,5 +13,5 @@ register = template.Library()
 
 @register.filter
 def short_ids(text: object) -> str:
-    """`http.request …de4aab73` for `http.request 01a20a89-f496-7130-a546-259cde4aab73`."""
+    """Return `http.request …de4aab73` for `http.request 01a20a89-f496-7130-a546-259cde4aab73`."""
     return UUID_IN_TEXT.sub(r"…\1", str(text))

@@ -1,8 +1,8 @@
 """
 Actions of operators: each has its permission, a page that says what it will do, and a report of what it did.
 
-A verb is data. `on_selected(verb)` makes the list's action of it and `on_one(verb)` the button of a row's page. A GET
-only ever shows the page; the POST that confirms it calls a service, which writes the audit entry.
+A verb is data. `on_selected(verb)` makes it an action of a list, `on_one(verb)` a button of a row's page. A GET only
+shows the page. The POST that confirms the page calls a service, which writes the audit entry.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ class Verb:
         name: The action's part of the URL.
         permission: `<app>.<codename>`.
         done: The report's word for a row afterwards, such as "cancelled".
-        explains: What it does and what it leaves alone.
-        applies: Returns the rows on which it will act; the page says how many.
+        explains: What the action does and what it leaves alone.
+        applies: Returns the rows on which the action will act; the page says how many they are.
         carry_out: Called with the ids, `actor` and the form's fields.
-        overrides: It destroys or overrides something; the button says so.
-        amount: Says in words what it will act on, if that is not the rows themselves: "20,000 jobs of 1 batch". Empty:
-            nothing.
+        overrides: The action destroys or overrides something; the button says so.
+        amount: Names what the action concerns, if not the rows themselves: "20,000 jobs of 1 batch". Empty: nothing.
     """
 
     name: str
@@ -144,8 +143,8 @@ def ask_or_act(
         raise PermissionDenied
     chosen = list(rows)
     applying = set(verb.applies(rows.order_by()).values_list("pk", flat=True))
-    # Act on the rows that the page counts: a service may do more to the others than leave them alone. It says itself
-    # why none of them will do.
+    # Act only on the rows that the page counts: a service might change others, too. If none counts, the service says
+    # why.
     fitting = [row for row in chosen if row.pk in applying] or chosen
     confirmed = request.method == "POST" and "confirmed" in request.POST
     form = verb.form(request.POST if confirmed else None, rows=fitting)
@@ -237,7 +236,7 @@ def _is_allowed(request: HttpRequest, method: Any) -> bool:
 
 
 class ReadOnlyMixin:
-    """Rows that services write: a form would bypass the log, the counts and the audit."""
+    """Makes rows read-only that services write: a form would bypass the log, the counts and the audit."""
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

@@ -20,8 +20,8 @@ def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
 Tab = tuple[str, str, str | None]
 """A screen's name, its model as `<app>_<model>`, and who may see it; None: superusers only."""
 
-# The side bar's entries, each with its screens. With the two dashboards of `_navigation` they are fifteen, few enough
-# to read at a glance. Features add screens to these entries, never entries.
+# The side bar's entries, each with its screens. With `_navigation`'s two dashboards there are fifteen, few enough to
+# read at a glance. Features add screens to entries, but no entries.
 ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
     ("Jobs", "list_alt", (("Jobs", "jobs_job", "jobs.view_job"),)),
     (
@@ -164,7 +164,7 @@ def _may_see(request: HttpRequest, tab: Tab) -> bool:
 
 
 def _entry(request: HttpRequest, title: str, icon: str, tabs: Sequence[Tab]) -> dict[str, Any]:
-    """An entry of the side bar: it leads to the first of its screens that the person may see."""
+    """Return an entry of the side bar: it leads to the first of its screens that the person may see."""
     seen = [_address(tab) for tab in tabs if _may_see(request, tab)]
     return {
         "title": title,
@@ -188,7 +188,7 @@ def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def _tabs(request: HttpRequest) -> list[dict[str, Any]]:
-    """The screens of one entry, as tabs above each of their lists."""
+    """Return the screens of one entry, as tabs above each of their lists."""
 
     def item(tab: Tab) -> dict[str, Any]:
         address = _address(tab)

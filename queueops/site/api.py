@@ -135,7 +135,7 @@ def _is_known(address: str) -> bool:
 
 
 def answer_400(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Errors raised outside the views, such as a Host header that is not ours."""
+    """Answer 400 for errors raised outside the views, such as a Host header that is not ours."""
     if not request.path.startswith(ROOTS):
         return bad_request(request, exception)
     return _answer(request, 400, BAD_REQUEST)

@@ -20,7 +20,7 @@ class SiteConfig(AppConfig):
             if config.name.startswith(OURS):
                 read_statements(config.name)
 
-        # Django sends these signals for one app with models after another. At the last app all permissions exist.
+        # Django sends these signals once for each app with models. All permissions exist only at the last app.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
         pre_migrate.connect(_remember_permissions, sender=last)
         post_migrate.connect(_make_groups, sender=last)

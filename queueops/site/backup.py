@@ -69,8 +69,7 @@ STRUCTURE: dict[str, LiteralString] = {
          WHERE table_schema = 'public' AND grantee LIKE 'queueops\_%'""",
     "sequences": "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'",
 }
-# PostgreSQL writes these in another form after it has read its own text: (ARRAY['a'::varchar])::text[] as
-# ARRAY['a'::text].
+# PostgreSQL writes casts in another form after a restore: (ARRAY['a'::varchar])::text[] becomes ARRAY['a'::text].
 WRITTEN_ANEW = re.compile(r"[()\s]|::(text|character varying)(\[\])?")
 MOMENT = """
 SELECT pg_export_snapshot(), to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
@@ -229,7 +228,7 @@ def _load(dump: Path, say: Say) -> None:
     ):
         try:
             _pour(script.output, shell.input, say, keeps_setting=keeps_setting)
-            script.end()  # raises if pg_restore failed: otherwise psql would commit an incomplete restore
+            script.end()  # raises if pg_restore failed: psql must not commit an incomplete restore
             shell.input.write(PAUSE.encode())
             shell.input.close()
         except BrokenPipeError:

@@ -1,5 +1,5 @@
 """
-Counts the accounts at a provider behind the calls that a limit counts together.
+Finds out whether calls that a limit counts together belong to several accounts at the provider.
 
 A provider's statement about a quota concerns only the account whose key the call showed. Credentials of one quota
 project are one account; each credential without a quota project may be an account of its own.
@@ -24,7 +24,7 @@ _kept: TTLCache[object, _Known] = TTLCache(1, ACCOUNTS_KEPT_SECONDS)
 
 class _Account(NamedTuple):
     """
-    A credential's account: the `project` and `user` that the provider counts. An empty one stands for the job's own.
+    A credential's account: the `project` and `user` that the provider counts. Empty: the job's own project or user.
     Only jobs of `projects` may use the credential.
     """
 
@@ -36,7 +36,7 @@ class _Account(NamedTuple):
 
 class _Known(NamedTuple):
     by_service: dict[str, tuple[_Account, ...]]
-    are_shared: bool  # there are several projects
+    are_shared: bool  # whether there are several projects
 
 
 def are_several(service: str, *, project: str | None, user: str | None) -> bool:

@@ -18,7 +18,7 @@ from django.db.models.functions import Now, Upper
 from queueops.core import clock
 from queueops.core.sealing import payload_keys
 
-MAX_GUARDED = 1_000  # jobs on which a batch's guard decides
+MAX_GUARDED = 1_000  # the most jobs on which a batch's guard decides
 MAX_LABEL_LENGTH = 100  # characters of a user's label
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
 PLATFORM = "queueops-alerts"  # the project of the platform's own jobs, which tell people of alerts
@@ -172,13 +172,13 @@ class UserLabel(models.Model):
 
 
 def digest_of(secret: str) -> str:
-    """SHA-256 hex of a key. The key has 32 random bytes, so a slow hash would add no protection."""
+    """Return the SHA-256 of a key in hex. The key has 32 random bytes, so a slow hash would add no protection."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class ProducerKeyQuerySet(models.QuerySet["ProducerKey"]):
     def usable(self) -> ProducerKeyQuerySet:
-        """Keys neither revoked nor expired, by the database's clock."""
+        """Return the keys that are not revoked and, by the database's clock, not expired."""
         return self.filter(revoked_at=None).filter(models.Q(expires_at=None) | models.Q(expires_at__gt=clock.Now()))
 
 

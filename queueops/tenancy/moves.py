@@ -73,7 +73,7 @@ def refuse_writes(project_id: str) -> None:
 
 def hold_projects(project_ids: Collection[str], actor: str) -> None:
     """
-    Hold the projects that somebody changes: a move of theirs cannot end before the transaction, and finds the change.
+    Hold the projects that somebody changes: their moves wait for the transaction to end, and find the change.
 
     Use it for audited writes that are not confined to the project. Nobody may change a project that has moved; only the
     system still works on the rows that were left here. Only people may change a project that is being moved: a leaked

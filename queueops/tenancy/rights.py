@@ -1,7 +1,7 @@
 """
 Rights of the API's role on tables that neither 1.0.0 nor the commits up to e6e967ab know.
 
-These versions take such a table for a fault as soon as the API may use it: web does not start, and an executor that
+To these versions such a table is a fault as soon as the API may use it: web does not start, and an executor that
 connects takes no jobs. Therefore no migration grants the rights. Until the first process of this version runs,
 processes of the version before can work, and start again, beside the new tables.
 """

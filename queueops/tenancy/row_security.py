@@ -32,7 +32,7 @@ OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
 
 def protect(table: str, rows: str, *grants: str, check: str = "") -> RunSQL:
     """
-    Confine the API to some rows of a table, and to what is granted.
+    Confine the API to some rows of a table, and to the privileges that are granted.
 
     Args:
         rows: A condition in SQL: the rows that the API may see and change, as they are before and after a change.
@@ -62,7 +62,7 @@ def show_to_anonymous(table: str, rows: str) -> RunSQL:
 
 def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
     """
-    Let the API read these rows of a table through a view, if the table itself must show it fewer.
+    Let the API read rows of a table through a view that it may not read in the table itself.
 
     The view reads with the rights of its owner, who sees every row: only its condition confines it. It has no
     `security_barrier`: with that, PostgreSQL would plan the view by itself, and one page would read all of its rows.

@@ -111,14 +111,14 @@ def locked_names() -> list[str]:
 
 
 def limit_of(row: SignInCount) -> int:
-    """How many attempts lock this count."""
+    """Return how many attempts lock this count."""
     config = settings.QUEUEOPS
     every_address = row.purpose == Purpose.PASSWORD and not row.address
     return int(config.lockout_account_failures if every_address else config.lockout_failures)
 
 
 def state_of(row: SignInCount) -> str:
-    """`over`, `counting` or `locked`."""
+    """Return `over`, `counting` or `locked`."""
     if row.forget_at <= timezone.now():
         return "over"
     return "locked" if row.failures >= limit_of(row) else "counting"

@@ -1,5 +1,6 @@
 """
-Browsers in which somebody has signed in before. Other people's wrong passwords do not lock the account for these.
+Browsers in which somebody has signed in before. Other people's wrong passwords do not lock the account for these
+browsers.
 
 Such a browser gets a signed cookie that names the account. Its attempts have a count of their own, and lock this
 browser alone. Somebody who steals the cookie has only as many guesses as from one address. Somebody without the cookie

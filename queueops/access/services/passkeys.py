@@ -1,5 +1,5 @@
 """
-Passkeys (WebAuthn): added, shown as second factor, removed. The library is python-fido2.
+Adds passkeys (WebAuthn), checks them as second factor, and removes them. The library is python-fido2.
 
 A challenge is kept in the session. Any answer uses it up, and a passkey can answer it only once.
 """
@@ -80,7 +80,7 @@ def begin_adding(request: HttpRequest, user: User, name: str) -> None:
 
 
 def being_added(request: HttpRequest) -> dict[str, Any] | None:
-    """Return the name of the passkey that is being added, and what to ask the browser for."""
+    """Return the name of the passkey that is being added, and the question for the browser."""
     found: dict[str, Any] | None = request.session.get(ADDING)
     return found
 
@@ -121,7 +121,8 @@ def add(request: HttpRequest, user: User, answer: Any, *, actor: str) -> Passkey
 
 def ask_for(request: HttpRequest, user: User) -> str:
     """
-    Keep a challenge for somebody's passkeys in the session. Return what to ask the browser for; empty: they have none.
+    Keep a challenge for somebody's passkeys in the session. Return the question for the browser; empty: the person has
+    no passkeys.
     """
     credentials = _credentials(user)
     if not credentials:

@@ -27,7 +27,7 @@ class ChoosePasswordForm(SetPasswordForm):  # type: ignore[type-arg]
 
 
 class InvitedPage(PasswordResetConfirmView):
-    """Looking at it uses nothing up: programs that check mail follow links. The link's secret moves to the session."""
+    """A GET does not use the link up: programs that check mail follow links. The link's secret moves to the session."""
 
     template_name = "admin/access/invited.html"
     form_class = ChoosePasswordForm
@@ -42,7 +42,7 @@ class InvitedPage(PasswordResetConfirmView):
         token = self.request.session.pop(INTERNAL_RESET_SESSION_TOKEN)
         user = invitations.accept(form.user, token, form.cleaned_data["new_password1"])
         if user is None:
-            return HttpResponseRedirect(self.request.get_full_path())  # that page says that the link is no longer valid
+            return HttpResponseRedirect(self.request.get_full_path())  # the page then says that the link is not valid
         return past_first_factor(self.request, user, reverse("admin:index"))
 
     def render_to_response(self, context: Any, **kwargs: Any) -> HttpResponse:

@@ -30,7 +30,7 @@ from .sign_in import sign_in, told_to_wait
 @never_cache
 @require_http_methods(["GET", "POST"])
 def passkeys_page(request: HttpRequest) -> HttpResponse:
-    """Everything is a POST; a GET shows how things are, and asks before one is removed."""
+    """A POST makes each change; a GET shows the passkeys, and asks before one is removed."""
     user = person(request)
     if user is None:
         return redirect_to_login(request.get_full_path())
@@ -84,7 +84,7 @@ def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any
 
 
 def _chosen(request: HttpRequest, user: User) -> Passkey | None:
-    """The passkey that is to be removed."""
+    """Return the passkey that is to be removed."""
     given = request.POST.get("passkey") or request.GET.get("remove", "")
     return Passkey.objects.filter(user=user, pk=int(given)).first() if given.isascii() and given.isdigit() else None
 

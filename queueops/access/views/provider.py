@@ -1,4 +1,4 @@
-"""Signing in by the provider of QUEUEOPS_OIDC_ISSUER; without one these addresses do not exist."""
+"""Signing in by the provider of QUEUEOPS_OIDC_ISSUER; without a provider these addresses answer 404."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOES_ON_TO = "provider_goes_on_to"  # kept in the session while somebody is at t
 
 
 class _Wanted(RedirectURLMixin):
-    """The address that somebody wants to go to after signing in: only an address of this host is taken."""
+    """The page that somebody wants to see after signing in; an address of another host is ignored."""
 
     next_page = "admin:index"
 
@@ -33,7 +33,7 @@ class _Wanted(RedirectURLMixin):
 
 
 def _provider_page(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Answers an error with a page that says so; nobody is signed in by it."""
+    """Decorate a view: an error is answered with a page that shows it, and nobody is signed in."""
 
     @wraps(view)
     def page(request: HttpRequest) -> HttpResponse:
@@ -57,7 +57,9 @@ def _provider_page(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[Htt
 
 @_provider_page
 def begin(request: HttpRequest) -> HttpResponse:
-    """Go to the provider. A link, for browsers hold a form's redirect to `form-action` of the page."""
+    """
+    Send the browser to the provider. Only links lead here: browsers hold a form's redirect to the page's `form-action`.
+    """
     from queueops.access.services import provider
 
     goes_on_to = _Wanted(request).get_success_url()
@@ -68,7 +70,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 
 @_provider_page
 def callback(request: HttpRequest) -> HttpResponse:
-    """Come back from it."""
+    """Sign in somebody who comes back from the provider."""
     from queueops.access.services import provided, provider
 
     claims = provider.claims_of(request)

@@ -51,7 +51,7 @@ class SignInAgain(QueueOpsError):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def second_factor_page(request: HttpRequest) -> HttpResponse:
-    """Everything is a POST; a GET only shows how things are."""
+    """A POST makes each change; a GET only shows the second factor."""
     user = person(request)
     if user is None:
         return redirect_to_login(request.get_full_path())

@@ -28,7 +28,7 @@ from queueops.core.errors import QueueOpsError
 
 
 class SignIn(LoginView):
-    """The admin's login page; it stands before the admin's own address of that name."""
+    """The login page. Its address replaces the admin's own login."""
 
     template_name = "admin/access/sign_in.html"
     authentication_form = SignInForm
@@ -59,7 +59,7 @@ class SignIn(LoginView):
 
 
 class SignOut(LogoutView):
-    """Sign out of the admin, which then leads to the provider's page."""
+    """Sign out of the admin; the next page offers to sign out at the provider."""
 
     template_name = "admin/access/signed_out.html"
 
@@ -90,7 +90,7 @@ def past_first_factor(request: HttpRequest, user: User, goes_on_to: str, *, vouc
 @never_cache
 @require_http_methods(["GET", "POST"])
 def ask_for_code(request: HttpRequest) -> HttpResponse:
-    """The second step of signing in: a code, or a passkey."""
+    """Show the second step of signing in: a code, or a passkey."""
     user = pending.user_of(request)
     if user is None or not second_factor.factors_of(user):
         return HttpResponseRedirect(reverse("admin:login"))

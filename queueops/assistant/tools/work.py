@@ -1,4 +1,4 @@
-"""Tools that read work: what holds it, what became of it, what it would need."""
+"""Tools that read jobs and batches: what holds them back, how they ended, and what new ones would cost."""
 
 from __future__ import annotations
 

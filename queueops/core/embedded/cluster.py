@@ -228,7 +228,9 @@ class EmbeddedServer:
             time.sleep(0.05)
 
     def _listens_elsewhere(self) -> bool:
-        """Say whether the last server had its socket in another directory; one of an older version may still run."""
+        """
+        Say whether the last server had its socket in another directory; a server of an older version may still run.
+        """
         with contextlib.suppress(OSError):
             return str(self.socket_dir) not in (self.cluster / "postmaster.pid").read_text().splitlines()
         return False

@@ -95,7 +95,7 @@ def refuse_stranger(directory: Path, owner: str | None) -> None:
 
 
 def names_a_stranger(lock: Path, cluster: Path) -> bool:
-    """Say whether the process named by a lock file lives, but is no server that works in the cluster."""
+    """Say whether a lock file names a living process that is no server of this cluster."""
     try:
         process = psutil.Process(int(lock.read_text().split("\n", 1)[0]))
         return not _works_in(process, cluster)
@@ -106,7 +106,7 @@ def names_a_stranger(lock: Path, cluster: Path) -> bool:
 
 
 def works_in(cluster: Path) -> bool:
-    """Say whether a server process is alive whose working directory is the cluster, as PostgreSQL's is."""
+    """Say whether a server works in the cluster, which is then its working directory."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if _works_in(process, cluster):

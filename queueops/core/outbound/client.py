@@ -85,7 +85,10 @@ class OutboundFailed(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A provider's answer; `body` is decompressed and no longer than the caller asked for. `host`: who answered."""
+    """
+    A provider's answer. `body` is decompressed and no longer than the caller asked for; `host` is the host that
+    answered.
+    """
 
     status: int
     headers: CIMultiDictProxy[str]

@@ -174,14 +174,14 @@ def is_public(ip: Address) -> bool:
 
 def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
     """
-    Return the URL to call, without its fragment, having checked all that needs no name look-up.
+    Return the URL to call, without its fragment. Check everything that needs no look-up of a name.
 
     Its path and query are as they were given: another spelling of a signed URL is another URL. Only characters that no
     URL may hold, such as letters outside ASCII, are percent-encoded.
 
     Raises:
-        OutboundRefused: No absolute http(s) URL, credentials in it, an odd spelling of an address
-            or an address that is not allowed.
+        OutboundRefused: The text is no absolute http(s) URL, holds credentials, spells an address oddly, or names an
+            address that is not allowed.
     """
     if len(text) > MAX_URL_CHARACTERS:
         raise OutboundRefused(f"The URL is longer than {MAX_URL_CHARACTERS:,} characters.")

@@ -33,10 +33,10 @@ SELECT relname::text, n_dead_tup, n_live_tup
 class OpenTransaction(NamedTuple):
     """
     Attributes:
-        pid: Its backend's; 0: it is a prepared transaction, which has no backend.
-        who: What its client calls itself, or the account.
+        pid: The backend's process id; 0: a prepared transaction has no backend.
+        who: The client's application name, or its account.
         state: The state in pg_stat_activity, or `prepared`.
-        query: The first 200 characters of its last statement; the name of a prepared transaction.
+        query: The first 200 characters of the last statement; for a prepared transaction, its name.
     """
 
     pid: int
@@ -48,8 +48,8 @@ class OpenTransaction(NamedTuple):
 
 class DeadRows(NamedTuple):
     """
-    A table's rows that are deleted or replaced and still take room, and its living rows. PostgreSQL estimates both
-    numbers.
+    The numbers of a table's dead rows, which were deleted or replaced and still take room, and of its living rows.
+    PostgreSQL estimates both.
     """
 
     table: str

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from psycopg import sql
 
 Settings = tuple[tuple[str, str], ...]
-"""Name and value of each."""
+"""The name and value of each setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +119,7 @@ def begin_statement(settings: Settings, guard: Guard | None) -> bytes:
 
 
 def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:
-    """Return settings that undo these. NULL restores a server parameter's session value; our own are emptied."""
+    """
+    Return settings that undo these. NULL restores a server parameter's session value; our own settings are emptied.
+    """
     return tuple((name, "none" if name == "role" else "" if "." in name else None) for name, _ in settings)

@@ -1,5 +1,5 @@
 """
-Connections that close themselves when the server answers no more.
+Connections that close themselves when the server no longer answers.
 
 The kernel closes a connection whose packets are lost. A proxy or balancer that takes packets but has lost its server
 looks like a long statement. Therefore a second connection asks the server whether it still works for the first one.
@@ -57,7 +57,7 @@ class WatchedConnection(psycopg.Connection[Any]):
         Whether the server has nothing to do for this connection.
 
         Raises:
-            SilentLine: The server had nothing to do before either, or does not answer.
+            SilentLine: The server was idle at the last look, too, or does not answer.
         """
         is_idle = False
         try:

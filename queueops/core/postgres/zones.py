@@ -23,7 +23,7 @@ def is_zone(name: str) -> bool:
 
 def zone_of(name: str) -> ZoneInfo:
     """
-    A stored zone; UTC if Python does not know it, or knows it no more.
+    Return a stored zone; UTC if Python does not know the zone, or no longer knows it.
 
     An error here would stop house-keeping for all projects because of the row of one.
     """
@@ -34,7 +34,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _in_database(name: str) -> list[datetime]:
-    """The zone's clock in both seasons; empty: the database does not know the zone."""
+    """Return the zone's clock in both seasons; empty: the database does not know the zone."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT at AT TIME ZONE %s FROM unnest(%s::timestamptz[]) AS at", [name, list(SEASONS)])

@@ -11,7 +11,7 @@ from typing import Protocol
 NAME_WIDTH = 8
 CLEAR_LINE = "\r\x1b[2K"
 
-# A line that begins with such a bar replaces the one before it; a full bar stays.
+# A line that begins with a bar replaces the bar before it; a full bar stays.
 _BAR = re.compile(r"\[#*-+\]")
 _FULL_BAR = re.compile(r"\[#+\]")
 
@@ -46,7 +46,7 @@ class Console:
                 self._write(CLEAR_LINE + text + "\n" + self._progress)
 
     def close(self) -> None:
-        """Leave the progress line, if there is one, where it is."""
+        """Leave the progress line where it is, if there is one."""
         with self._lock:
             if self._progress:
                 self._write("\n")
@@ -57,6 +57,6 @@ class Console:
         with contextlib.suppress(OSError):
             try:
                 self._output.write(text)
-            except UnicodeEncodeError:  # raised, it would end the thread that reads a child, which would then block
+            except UnicodeEncodeError:  # otherwise the child's reader would end, and the child would block
                 self._output.write(text.encode("ascii", "backslashreplace").decode())
             self._output.flush()

@@ -139,7 +139,7 @@ class OwnPulse:
     """
     One process's own signs of life.
 
-    Threads: `beat`, `tell_trouble` and `leave` are for the pump's, `tick` and the steps for the handlers' loop.
+    The pump's thread calls `beat`, `tell_trouble` and `leave`; the handlers' loop calls the other methods.
     """
 
     def __init__(self, pulses: Pulses, owner: UUID, pid: int) -> None:

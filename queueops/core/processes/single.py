@@ -1,4 +1,4 @@
-"""One holder at a time, across processes, for as long as the holder lives."""
+"""A lock between processes: one process holds it at a time, until it lets go or dies."""
 
 import contextlib
 import fcntl

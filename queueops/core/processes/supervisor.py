@@ -153,7 +153,7 @@ class Supervisor:
             self._start_later(child, now, f"ended with {child.process.returncode}")
 
     def _stop_all(self) -> None:
-        """Stop one after the other in reverse order of start: the first children serve the others while these drain."""
+        """Stop the children one by one, the last first: the first children serve the others while these drain."""
         running = [child for child in reversed(self._children) if child.runs]
         if running:
             self._say("up", "stopping: " + ", ".join(child.spec.name for child in running))

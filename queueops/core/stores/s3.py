@@ -127,7 +127,7 @@ class S3Store:
 
 
 class _Chunks(io.RawIOBase):
-    """The body of an answer, as a file."""
+    """Lets the body of an answer be read as a file."""
 
     def __init__(self, store: S3Store, chunks: Iterator[Any]) -> None:
         self._store, self._chunks, self._rest = store, chunks, memoryview(b"")

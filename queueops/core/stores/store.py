@@ -43,7 +43,7 @@ class Store(Protocol):
         """
 
     def read(self, name: str) -> IO[bytes]:
-        """Raises FileNotFoundError."""
+        """Open a file to read. Raises FileNotFoundError."""
 
     def names(self, ending: str) -> Iterator[str]:
         """Return the names with this ending, in the order of the alphabet."""

@@ -29,14 +29,14 @@ NAMES = {
     bytes: "bytes_value",
 }
 
-Message = dict[str, Any]  # field name -> value; None is left out
+Message = dict[str, Any]  # field name -> value; a field that is None is left out
 
 
 def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     try:
         return _encoded(sdk_spans)
     except (TypeError, ValueError):
-        return trace_encoder.encode_spans(sdk_spans)  # this encoder leaves out just the attribute that has no encoding
+        return trace_encoder.encode_spans(sdk_spans)  # their encoder leaves out only attributes that have no encoding
 
 
 def _encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:

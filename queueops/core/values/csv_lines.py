@@ -11,7 +11,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_line(cells: Iterable[Any]) -> str:
-    """One CSV line. Text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """Return a CSV line. An apostrophe before a text keeps a spreadsheet from taking it for a formula."""
     buffer = io.StringIO()
     csv.writer(buffer).writerow([_safe(cell) for cell in cells])
     return buffer.getvalue()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 def first_id_at(moment: datetime, *, moved_by: timedelta = timedelta(0)) -> UUID:
     """
-    Return the smallest UUIDv7 of a moment's millisecond, clipped to 48 bits: a bound for ids made before or since.
+    Return the smallest UUIDv7 of a moment's millisecond, clipped to 48 bits: ids made before it are smaller.
 
     Args:
         moved_by: Added to the moment here, because a datetime near the year 1 or 9999 cannot be moved.

@@ -151,7 +151,7 @@ def masked_or_hidden(edited: str, original: Any) -> str:
 
 
 def pretty(value: Any, *, most: int = MAX_CHARACTERS_SHOWN) -> tuple[str, int]:
-    """The masked document as indented text, cut to `most` characters, and how many characters were cut."""
+    """Return the masked document as indented text of at most `most` characters, and how many characters were cut."""
     text = json.dumps(masked(value), indent=2, ensure_ascii=False, default=str)
     return text[:most], max(0, len(text) - most)
 

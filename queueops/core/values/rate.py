@@ -11,10 +11,9 @@ ROUNDING_SECONDS = 1e-6  # error of a sum of many spacings, which must not refus
 
 class Rate:
     """
-    For each identity, a bucket that holds a window's worth and refills steadily (GCRA).
+    Keeps a bucket for each identity, which holds a window's worth and refills steadily (GCRA).
 
-    It keeps one number for each identity, however high the rate. Beyond MAX_TRACKED the oldest identities are
-    forgotten.
+    A bucket is one number, however high the rate. Beyond MAX_TRACKED the oldest identities are forgotten.
 
     Args:
         amount: How many may be taken per window; `take` can name another for an identity.

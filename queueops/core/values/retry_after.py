@@ -35,7 +35,9 @@ def spread(seconds: float, chance: float) -> float:
 
 
 def told_delay(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an answer asks us to wait, by `retry-after-ms` or `Retry-After`; None: it does not."""
+    """
+    Return the seconds that an answer asks us to wait, by `retry-after-ms` or `Retry-After`; None: it asks for no wait.
+    """
     told = {name.lower(): text for name, text in headers.items() if name.lower() in _HEADERS}
     exact = _SECONDS.fullmatch(told.get("retry-after-ms", "")[:MAX_CHARACTERS].strip())
     if exact and float(exact[1]) > 0:

@@ -35,7 +35,7 @@ def split_tags(text: str) -> list[str]:
 
 def entered_tags(text: str | None) -> list[str]:
     """
-    The tags of a form's field or of a query parameter.
+    Return the tags of a form's field or of a query parameter.
 
     Raises:
         ValidationError: A text is no tag; the message names the first such text.

@@ -69,7 +69,7 @@ def ensure_wanted() -> None:
 
 
 def asking_address() -> str:
-    """The client's address; empty where no request is being answered."""
+    """Return the client's address; empty where no request is being answered."""
     request = being_answered.get()
     return client_address(request) if request is not None else ""
 

@@ -51,7 +51,7 @@ async def asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _read_apart(lines: Iterator[str]) -> Iterator[bytes]:
-    """Yield the lines in pieces of PIECE_BYTES or a line more."""
+    """Yield the lines in pieces; each has at least PIECE_BYTES, but for the last."""
     piece = [""]
     while piece:
         piece, size = [], 0

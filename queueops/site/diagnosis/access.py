@@ -1,4 +1,4 @@
-"""The doctor's questions about who comes in, and about the keys of secrets."""
+"""The doctor's questions about signing in, and about the keys of secrets."""
 
 from django.conf import settings
 from django.contrib.auth.models import User

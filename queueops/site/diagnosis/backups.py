@@ -1,4 +1,4 @@
-"""The doctor's questions about what is left if the database is lost."""
+"""The doctor's questions about backups."""
 
 from django.conf import settings
 

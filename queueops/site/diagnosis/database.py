@@ -1,4 +1,4 @@
-"""The database: whether it is there, fit, and ours to use."""
+"""The doctor's questions about the database: whether it answers, is new enough, and may be used."""
 
 import time
 from datetime import UTC, datetime

@@ -141,7 +141,7 @@ def examine_caps() -> DoctorFinding:
 
 
 def examine_zones() -> DoctorFinding:
-    """Look for budgets and allowances whose time zone the database does not know, or knows no more."""
+    """Look for budgets and allowances whose time zone the database does not know, or no longer knows."""
     if scalar("SELECT to_regproc('ratelimits_known_zone')") is None:
         return DoctorFinding("zones", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     known = Func(F("time_zone"), function="ratelimits_known_zone", output_field=CharField())

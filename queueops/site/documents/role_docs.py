@@ -68,7 +68,7 @@ def _ticks(permission: str) -> list[str]:
 
 
 def _words(permission: str) -> str:
-    """`see limits` for `ratelimits.view_limit`."""
+    """Return `see limits` for `ratelimits.view_limit`."""
     app, _, codename = permission.partition(".")
     verb, _, model = codename.partition("_")
     plural = apps.get_model(app, model)._meta.verbose_name_plural  # noqa: SLF001 - Django's name for it

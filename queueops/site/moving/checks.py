@@ -34,7 +34,7 @@ KEYED = f"""
 SELECT limit_id FROM ratelimits_limitoverride WHERE {OF_KEY}
  UNION ALL SELECT limit_id FROM ratelimits_counter WHERE {OF_KEY}
 """
-# The project's own limits are left out, as they go along. Limits of other projects count none of its calls.
+# The project's own limits are left out: they are moved with it. Limits of other projects count none of its calls.
 LIMITS = f"""
 {EVERY_LIMIT}
  WHERE project <> %(project)s AND id IN ({KEYED})
@@ -161,7 +161,10 @@ def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> 
 
 
 def _faults_of_zones(given: dict[str, str], here: Cursor, there: Cursor) -> Iterator[str]:
-    """A budget in a zone that the database there does not know would keep its workers from claiming any job."""
+    """
+    Yield faults for zones that the database there does not know: a budget in one would keep its workers from claiming
+    any job.
+    """
     used = {zone for (zone,) in here.execute(ZONES, given).fetchall()}
     known = {zone for (zone,) in there.execute(KNOWN_ZONES, [list(used)]).fetchall()}
     if missing := used - known:

@@ -73,7 +73,7 @@ class Ciphers:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How many rows of a sort there are, and a sum over their text that does not depend on their order."""
+    """The number of rows of a sort, and a sum over their text that does not depend on their order."""
 
     rows: int
     sum: str
@@ -137,7 +137,7 @@ def count_rows(here: Cursor, project_id: str) -> dict[str, int]:
 
 
 def count_stored(here: Cursor, project_id: str) -> tuple[int, int]:
-    """How many results of a project are in the result store, and their bytes."""
+    """Return how many results of a project are in the result store, and their bytes."""
     [(count, size)] = here.execute(STORED_RESULTS, [project_id, STORED]).fetchall()
     return count, size
 

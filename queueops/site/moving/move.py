@@ -1,10 +1,10 @@
 """
 Moving a project to another installation: pause, copy, verify, switch.
 
-One transaction in the other database writes all rows. It commits after this database has committed that the project
-lives there. A move that is stopped earlier thus leaves nothing there, and two installations never carry out the same
-jobs. If the move is cut off between the two commits, the project runs nowhere. The same command then finishes the move:
-the rows here are unchanged, because nothing changes a project that has moved.
+One transaction in the other database writes all rows. It commits once this database has committed that the project
+lives in the other one. Thus a move that is stopped earlier leaves nothing behind, and two installations never carry out
+the same jobs. If the move is cut off between the two commits, the project runs nowhere. The same command then finishes
+the move: the rows here are unchanged, because nothing changes a project that has moved.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Outcome:
     Attributes:
         rows: How many rows of each sort were moved, or would be moved.
         stored, stored_bytes: Jobs whose results are in the result store, and the size of these results.
-        finished: An earlier call had moved the project; nothing was left to do.
+        finished: An earlier call had moved the project; this call had nothing to do.
         unserved: Why the other installation cannot carry out the project's jobs, in a sentence; empty if it can.
     """
 

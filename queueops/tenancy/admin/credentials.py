@@ -216,7 +216,7 @@ class CredentialAdmin(QueueAdmin):
         obj.secret = sealed
         if change:
             obj.rotated_at = Now()
-            refusals.forgive([obj.name])  # they were refusals of the earlier secret
+            refusals.forgive([obj.name])  # providers refused the earlier secret
             pools.forget()
             notify(Channel.READY)
         super().save_model(request, obj, form, change)

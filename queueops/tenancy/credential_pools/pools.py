@@ -1,9 +1,9 @@
 """
 Credential pools: which credentials a call may show.
 
-In a lane's name a pool takes the place of a credential's quota project, as `pool:<name>`. In the lane's subject the
-jobs' project is added, `pool:<name>/<project>`: a member may be taken out for one project alone. Members are cached for
-half a second: after that every process uses the current ones.
+A lane's name has `pool:<name>` in place of a credential's quota project. The lane's subject adds the jobs' project,
+`pool:<name>/<project>`, because a member may be taken out for one project alone. Members are cached for half a second:
+after that every process uses the current ones.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from queueops.audit import trail
 from queueops.tenancy.models import Credential, CredentialSetting
 
 KEPT_SECONDS = 60.0  # how long a process uses a setting that it learned, even if the row is deleted
-MAX_LESSONS = 1_000  # bounded, because payloads name the models, and may name any number
+MAX_LESSONS = 1_000  # bounded, because payloads may name any number of models
 MAX_OF_A_CREDENTIAL = 100
 MAX_OF_A_LESSON = 500
 

@@ -35,7 +35,7 @@ class CannotRead(QueueOpsError):
 
 
 def note_encrypted(project_id: str, *, is_on: bool) -> None:
-    """Remember a project's setting. Callers who have read it from the database anyway save a query by this."""
+    """Remember a project's setting, which the caller has read from the database: `is_encrypted` then needs no query."""
     _known[project_id] = (is_on, time.monotonic() + SETTING_KNOWN_SECONDS)
 
 
@@ -108,7 +108,7 @@ class SealedJSONField(models.JSONField):
         _refuse_stand_in(value)
         if not self.whole or value is None:
             return value
-        # Reading opens tokens: who has a dump could else name one in a request, and would be told what it hides.
+        # Reading opens tokens: otherwise somebody could send a token copied from a dump, and read its value.
         value = sealing.defused_value(value)
         return sealing.seal_value(value) if is_encrypted(model_instance.project_id) else value
 

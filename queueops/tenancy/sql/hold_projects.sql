@@ -2,7 +2,7 @@
 --
 -- params  projects: their ids
 -- order   by id
--- locks   the projects' rows FOR KEY SHARE: only a switch waits for these locks, or makes this wait
+-- locks   the projects' rows FOR KEY SHARE: only a switch waits for these locks, or makes this statement wait
 -- clock   none
 -- returns id, move, moved_to of each project
 SELECT id, move, moved_to

@@ -127,7 +127,9 @@ class Command(BaseCommand):
         return children
 
     def _watch(self, server: EmbeddedServer | None) -> Any:
-        """Return what is done each second: the address is told once it answers, and PostgreSQL is kept running."""
+        """
+        Return a function to call each second: it tells the address once that answers, and keeps PostgreSQL running.
+        """
         is_open = False
 
         def ensure() -> None:
@@ -149,7 +151,7 @@ class Command(BaseCommand):
         return ensure
 
     def _introduce(self, operator: OperatorAccount) -> None:
-        """Say at once which account was made: its password is shown only this once, also if the web process fails."""
+        """Tell the new account now, even if the web process fails later: its password is never shown again."""
         if operator.password is not None:
             password = f"{operator.password}  (shown this once; only its hash is stored)"
         else:
@@ -195,7 +197,7 @@ class Command(BaseCommand):
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether something listens there by now."""
+    """Whether something listens at this address by now."""
     try:
         with socket.create_connection((host, port), timeout=0.2):
             return True

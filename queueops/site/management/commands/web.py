@@ -68,7 +68,7 @@ class Command(BaseCommand):
             ours.close_pool()
 
     def _check(self) -> None:
-        """Check as Django does before a command, but log findings that are no reason not to start."""
+        """Check as Django does before a command, but log findings that do not stop the start."""
         problems = [problem for problem in checks.run_checks() if not problem.is_silenced()]
         if any(problem.is_serious() for problem in problems):
             self.check()
