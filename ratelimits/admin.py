@@ -1,4 +1,4 @@
-"""Alerts, allowances, usage and money; importing them registers their screens."""
+"""Imports the screens of alerts, allowances, usage and money, which registers them."""
 
 from ratelimits.alerts.admin import alerts
 from ratelimits.money.admin import budgets, ledger, prices

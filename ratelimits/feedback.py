@@ -100,7 +100,10 @@ class PushBack:
 
 
 def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
-    """Return the quotas with nothing left as exceeded; if none is empty and only one is stated, return that one."""
+    """
+    Return the quotas with nothing left as exceeded. If all have something left and only one is stated, return that
+    quota.
+    """
     stated = read_rate_headers(headers)
     empty = [quota for quota in stated if quota.remaining == 0] or stated * (len(stated) == 1)
     resets = [bounded_delay(quota.reset_seconds) for quota in empty if quota.reset_seconds is not None]
@@ -110,7 +113,10 @@ def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) ->
 
 
 def stated_violation(quota: StatedQuota) -> Violation:
-    """The violation of a quota from headers. Its scope is the project, as the headers answer the project's key."""
+    """
+    Return the violation of a quota from headers. Its scope is the project, because the headers answer the project's
+    key.
+    """
     window, per_day = quota.window_seconds or MINUTE_SECONDS, quota.window_seconds == DAY_SECONDS
     size = f"{quota.capacity:,.0f} " if quota.capacity else ""
     period = f" in {quota.window_seconds:g} s" if quota.window_seconds else ""

@@ -31,7 +31,7 @@ _UNIT_CODES: dict[CountedUnit, re.Pattern[str]] = {
 
 
 class QuotaName(NamedTuple):
-    """The facts that a quota's name states. Empty: the name does not say."""
+    """The facts that a quota's name states; an empty field: the name does not say."""
 
     scope: Scope = ""
     unit: CountedUnit = ""

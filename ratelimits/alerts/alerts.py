@@ -1,4 +1,4 @@
-"""Alerts that a cap is nearly reached, holds work back, or was passed: each opened once, when it happens."""
+"""Opens an alert once when a cap is nearly reached, holds work back, or was passed."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     """
     Open and resolve the alerts of the thresholds that these writes cross, in the transaction that writes the counters.
 
-    If nothing is crossed, no query is made, as every decision calls this. A jump over both thresholds opens two alerts.
-    Their forecasts are added after the commit, as a forecast reads tallies, and other decisions wait for the counters.
+    Makes no query if nothing is crossed, because every decision calls this. A jump over both thresholds opens two
+    alerts. Their forecasts are added after the commit, as a forecast reads tallies, and other decisions wait for the
+    counters.
 
     Returns:
         The new `alert_level` by counter id, where it changed.
@@ -176,7 +177,7 @@ def resolve_above(subject: str, level: int) -> int:
 
 
 def resolve(alerts: QuerySet[QuotaAlert]) -> int:
-    """Resolve the open ones among these alerts. Their end is sent to the routes that want it."""
+    """Resolve these alerts if they are open, and have the routes that want it told of the end."""
     of_user = Q(kind__in=[Kind.ALLOWANCE, Kind.OVERAGE]) & ~Q(severity=Severity.CRITICAL)
     told = Case(When(of_user, then=F("notified_at")), default=Value(None))
     return alerts.filter(resolved_at=None).update(resolved_at=Now(), notified_at=told)
@@ -232,7 +233,8 @@ def saturation(
     rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
 ) -> Opening:
     """
-    Return the alert that work waits beyond a cap, and until when; a warning if that is longer than the limit allows.
+    Return the alert that work waits for a cap, and until when. It is a warning if the wait is longer than the limit
+    allows.
 
     Args:
         waiting: How many jobs wait.
@@ -336,7 +338,7 @@ def _foretell(usages: Sequence[Fullness]) -> None:
         ahead = Value(f"; reaches the cap at {clock(at, usage.now)} at this pace")
         alerts = QuotaAlert.objects.filter(kind=Kind.USAGE, subject=usage.subject, resolved_at=None, forecast_at=None)
         for threshold in (usage.rule.notice_percent, usage.rule.warning_percent):
-            if usage.level < threshold:  # one row a statement: transactions that open alerts lock both, in this order
+            if usage.level < threshold:  # row by row: transactions that open alerts lock them in this order
                 alerts.filter(threshold=threshold).update(forecast_at=foretold(at), message=Concat("message", ahead))
 
 

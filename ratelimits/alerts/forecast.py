@@ -63,13 +63,13 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
 
 def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> CounterFlow | None:
     """
-    Measure a counter's pace from its calls of the last quarter of a window; None: the first of them came less than
+    Measure a counter's pace by its calls in the last quarter of a window; None: the first call came less than
     MIN_HISTORY ago.
 
     If the service has more tallies than MAX_TALLIES_FORECAST in that time, only the newest count.
 
     Args:
-        window_seconds: None: nothing leaves before the reset.
+        window_seconds: The window's length; None: no use leaves the window before the reset.
     """
     span = min(MAX_SPAN, max(MIN_SPAN, (window_seconds or MAX_SPAN / SHARE_OF_WINDOW) * SHARE_OF_WINDOW))
     came = _seen(rule, key, after=now - span, until=now)

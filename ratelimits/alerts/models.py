@@ -75,7 +75,7 @@ class QuotaAlert(models.Model):
     acknowledged_by = models.CharField(max_length=100, default="", db_default="")
     resolved_at = models.DateTimeField(null=True)
     notified_at = models.DateTimeField(null=True)
-    # The alert whose message to the routes of all projects named this alert, too.
+    # The id of another alert, whose message to the routes of all projects also named this alert.
     told_with = models.BigIntegerField(null=True, editable=False)
 
     class Meta:
@@ -133,7 +133,7 @@ class AlertSilenceQuerySet(models.QuerySet["AlertSilence"]):
 
 
 class AlertSilence(models.Model):
-    """Until a time, alerts that match everything a silence names (a limit, a kind, a project) are not sent."""
+    """Until its end, alerts that match everything the silence names (a limit, a kind, a project) are not sent."""
 
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="silences")
     kind = models.CharField(max_length=32, choices=QuotaAlert.Kind, blank=True)

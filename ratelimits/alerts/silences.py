@@ -1,4 +1,4 @@
-"""Silences: until a time, some alerts are neither sent nor named in a headline, but are still opened and listed."""
+"""Silences: until a silence ends, its alerts are not sent or named in a headline. They are still opened and listed."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def end_silences(ids: Sequence[int], *, actor: str) -> int:
 
 
 def silence_of(alert: QuotaAlert, silences: Sequence[AlertSilence]) -> AlertSilence | None:
-    """The silence that covers an alert for longest."""
+    """Return the silence that covers an alert for longest."""
     fitting = [silence for silence in silences if silence.covers(alert)]
     return max(fitting, key=lambda silence: silence.until, default=None)

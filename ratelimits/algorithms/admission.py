@@ -68,8 +68,8 @@ class Algorithm(ABC):
     The figures of one limit, and all behaviour and wording that depend on the kind of algorithm.
 
     `capacity` is what the limit admits (after headroom and pressure). A cost above `ceiling` (default:
-    the capacity) can never fit. A cost between the two passes when nothing else is counted. A limit that
-    is slowed for a while therefore doesn't end a call that its full size would admit.
+    the capacity) can never fit. A cost between the two passes when nothing else is counted. A limit that is slowed for
+    a while thus rejects no call that its full size would admit.
 
     Attributes:
         kind: Its name in limits and in the states of counters.
@@ -113,7 +113,7 @@ class Algorithm(ABC):
 
     @property
     def late_seconds(self) -> float:
-        """How many seconds more than other calls a call may take to reach its provider without exceeding the quota."""
+        """How many seconds later than other calls a call may reach its provider without exceeding the quota."""
         return 0.0
 
     @property

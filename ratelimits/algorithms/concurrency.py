@@ -21,9 +21,9 @@ class Concurrency(Algorithm):
     """
     The cost of running leases is at most the capacity.
 
-    A lease ends with its call (`give_back`), or by itself `lease_seconds` after it was granted. That time is rounded
-    up by at most a second; by at most 1/60 of it below a minute, and 1/3600 of it above an hour. Leases are kept
-    as sums per sub-bucket, so the state doesn't grow with the capacity.
+    A lease ends with its call (`give_back`), or by itself `lease_seconds` after it was granted. That time is rounded up
+    by at most a second: below a minute by at most 1/60, above an hour by at most 1/3600 of it. Leases are kept as sums
+    per sub-bucket, so the state doesn't grow with the capacity.
 
     Args:
         capacity: The most that may run at once, in calls or in the unit of a call's cost.

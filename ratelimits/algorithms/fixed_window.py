@@ -143,8 +143,8 @@ class FixedMeter:
             self._forgotten = kept["forgotten"]
             same_rule = kept["rule"] == self._rule()
             for reset, used in kept["windows"]:
-                # After a change of rule an amount counts in the new window in which its old window ends, so never for
-                # too short a time.
+                # After a change of rule an amount counts in the new window in which its old window ends: none counts
+                # for too short a time.
                 key = reset if same_rule else window.reset_after(reset - 1)
                 self._windows[key] = self._windows.get(key, 0) + used
 

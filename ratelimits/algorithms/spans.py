@@ -97,7 +97,10 @@ class SpanMeter:
         return self._line_at
 
     def _next_freed(self, line: deque[tuple[int, int]]) -> tuple[int, int]:
-        """Return when the next amount frees itself, and the amount: first the buckets', then that of calls in line."""
+        """
+        Return when the next amount frees itself, and the amount. The buckets' amounts come before those of calls in
+        line.
+        """
         if self._line_next < len(self._costs):
             self._line_next += 1
             return self._free_at(self._first + self._line_next - 1), self._costs[self._line_next - 1]
@@ -129,7 +132,7 @@ class SpanMeter:
 
 
 def _rewidened(first: int, costs: list[int], old: int, new: int) -> tuple[int, list[int]]:
-    """Sort amounts into buckets of another width, each where its old bucket ends: never for too short a time."""
+    """Sort amounts into buckets of another width, each where its old bucket ends: none counts for too short a time."""
     places = [((first + n + 1) * old - 1) // new for n in range(len(costs))]
     if not places:
         return first, costs

@@ -12,8 +12,8 @@ from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 # in time.
 MIN_UNITS = 20
 MAX_WINDOW_SECONDS = 300
-# In sub-buckets. A delayed stream catches up at once by LATE_BUCKETS at most. After a rest of more than REST_BUCKETS it
-# starts anew. The wait after a large call is at most MAX_WAIT_BUCKETS.
+# Numbers of sub-buckets. A delayed stream catches up at once by LATE_BUCKETS at most. After a rest of more than
+# REST_BUCKETS it starts anew. The wait after a large call is at most MAX_WAIT_BUCKETS.
 LATE_BUCKETS = 3
 REST_BUCKETS = 20
 MAX_WAIT_BUCKETS = 5

@@ -15,7 +15,7 @@ Needs = Sequence[tuple[OpenCounter, int]]
 
 
 def used_share(needs: Needs) -> float:
-    """The used part, from 0 to 1, of the fullest limit that would count a call; 0: none counts it."""
+    """Return the used part, from 0 to 1, of the fullest limit that would count a call; 0: no limit counts it."""
     return max((_used(counter) for counter, _ in needs if not counter.rule.shadow), default=0.0)
 
 

@@ -61,7 +61,7 @@ class Combiner(Generic[Asked, Answer]):
     def __init__(self, carry_out: Callable[[Sequence[Asked]], Sequence[Answer]], *, most: int) -> None:
         """
         Args:
-            carry_out: Returns one answer a request, in order, after its transaction was committed.
+            carry_out: Returns one answer for each request, in order, after its transaction was committed.
             most: The largest sum of sizes in a group of more than one request.
         """
         self._carry_out = carry_out

@@ -75,7 +75,10 @@ class OpenCounter:
         return max(self.blocked_until or 0.0, self.hold.until) or None
 
     def sooner(self, at: float) -> float:
-        """Return when room comes that would come at `at` if the ramp stood still; both in seconds since 1970."""
+        """
+        Return when room really comes, if it would come at `at` with a ramp that stands still; both in seconds since
+        1970.
+        """
         return at if self.share == 1.0 or self.rule.ramp is None else self.rule.ramp.sooner(at, self.now)
 
     def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
@@ -107,7 +110,7 @@ class OpenCounter:
 
     def hear(self, remaining: float, *, rounded: float = 0.0, freed: float = 0.0) -> None:
         """
-        Keep free, from now on, what others hold of a sliding window according to its provider.
+        Keep free, from now on, the part of a sliding window that others hold according to its provider.
 
         Args:
             remaining: What the provider says is left, in the limit's unit.

@@ -48,7 +48,7 @@ def decide(
         units: Ask only the limits of these units; None: all.
 
     Returns:
-        One decision a call, in order.
+        One decision for each call, in order.
     """
     ended = take_charges([ending.holder for ending in settlements])
     limits = _limits(calls, units)
@@ -84,7 +84,7 @@ def settle(settlements: Sequence[Settlement]) -> None:
 
 def reclaim_expired(most: int = 1000) -> int:
     """
-    Undo the charges of crashed holders: estimates in the windows in which they count, calls in flight immediately.
+    Undo the charges of crashed holders: their calls in flight no longer count, nor do their estimates in any window.
 
     Returns:
         How many charges were reclaimed.

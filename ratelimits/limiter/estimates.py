@@ -72,7 +72,8 @@ def with_cached(amounts: Amounts, alike: Alike) -> Amounts:
     Add to a call's amounts the part of its input that a cache should have, if the call does not state it itself.
 
     That part is the p10 of recent calls, as `learned_unknown` is the p90. A limit that does not count cached input
-    reserves the rest. A lapsed cache does no harm: a cache outlives such a limit's window, so the window is empty then.
+    reserves the rest. A cache that has lapsed does no harm: it outlives such a limit's window, so by then the window is
+    empty.
     """
     entered = amounts.get(INPUT_TOKENS)
     if not entered or CACHED_TOKENS in amounts:

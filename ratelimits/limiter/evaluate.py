@@ -102,7 +102,7 @@ def weigh(
         counters: Counters by id, at least the counters that the calls touch; changed in place.
 
     Returns:
-        One decision a call, in order; and the calls that were charged, with what each will have to settle.
+        One decision for each call, in order; and the calls that were charged, with the entries that each will settle.
     """
     asked = []
     granted = []
@@ -274,7 +274,9 @@ def _refusal(counter: OpenCounter, units: int, call: Call) -> Binding:
 
 
 def no_room(counter: OpenCounter) -> str:
-    """The reason in words, without figures that differ by call, as jobs with the same reason are deferred together."""
+    """
+    Return the reason in words, without figures that differ by call: jobs with the same reason are deferred together.
+    """
     return f"{counter.rule.name} has no room" + (", paced by the ramp" if counter.share < 1 else "")
 
 

@@ -1,4 +1,4 @@
-"""The path by which an applied migration knows how a reservation gets its id."""
+"""Keeps the path by which an applied migration imports the function that makes reservations' ids."""
 
 from ratelimits.usage.models import new_reservation_id
 

@@ -122,7 +122,7 @@ def recount_periods(*, since: datetime | None = None) -> list[LedgerDifference]:
     """
     Set the spend of each period to the sum of its ledger, and return the differences. Each period has a transaction.
 
-    A period differs if, when it began, a transaction that did not see it was ending calls or pricing spend.
+    A period differs if it began while a transaction that did not see it was ending calls or pricing spend.
 
     Args:
         since: Only periods that were begun after this; None: all.

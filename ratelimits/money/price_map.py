@@ -120,7 +120,8 @@ def load_prices(
 
     Args:
         providers: Load only these, as the map names them; none: all.
-        services: The services with a provider's prices, by its name in the map; another provider is its own service.
+        services: The services that have a provider's prices, by the provider's name in the map. By default the service
+            has that name.
         dollars: What a US dollar is worth in the currency.
         valid_from: The time from which the prices hold; None: now.
         replace: Also replace prices that were set by hand.

@@ -160,8 +160,8 @@ def tell_missing(calls: Sequence[Unpriced]) -> None:
 
 def _told(subjects: Collection[str], figure: str) -> dict[str, set[str]]:
     """
-    A figure of the open alerts. Without it an alert would end while calls that it told of have no price, and would
-    forget the projects of earlier calls.
+    Return a figure of the open alerts. Otherwise an alert would end while its calls still have no price, and forget the
+    projects of earlier calls.
     """
     told = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, subject__in=subjects, resolved_at=None)
     known = {alert.subject: set(alert.figures.get(figure, ())) for alert in told}
@@ -191,7 +191,7 @@ def _opening(call: Unpriced, units: Sequence[str], projects: Sequence[str]) -> O
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`filled`: calls that have a price now; `left`: calls that still have none, of those that were looked at."""
+    """`filled`: calls that have a price now; `left`: calls that were looked at and still have no price."""
 
     filled: int
     left: int

@@ -117,7 +117,7 @@ def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: s
 @transaction.atomic
 def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = lambda _: 0) -> list[Cooling]:
     """
-    Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
+    Cool down and slow the counters whose quotas a provider says were exceeded; one answer for each refusal, in order.
 
     A minute's quota is blocked for the stated delay; beyond a bound the delay is held, see `modifiers.hold`. If no
     delay is stated, the quota is blocked until our own count has room, for at most two windows. Its pressure falls in
@@ -186,7 +186,7 @@ def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]
 
 
 def _without_room(cooled: Mapping[str, _Cooled], refusal: Refusal, possible: Sequence[Violated]) -> list[Violated]:
-    """The limits without room by our own count, which a refusal that names nothing is taken to mean."""
+    """Return the limits without room by our own count: a refusal that names no quota is taken to mean these."""
     found = []
     for one in possible:
         counter = cooled[one.rule.counter_id(refusal.subject)].counter

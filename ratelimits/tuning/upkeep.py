@@ -64,7 +64,7 @@ def _forget_counters() -> int:
 
 
 def _worthless() -> QuerySet[Counter]:
-    """Counters that hold no more information than a counter that does not exist."""
+    """Return the counters that may be deleted: they hold no more information than a missing counter."""
     idle = Counter.objects.filter(updated_at__lt=Now() - KEEP_IDLE_COUNTERS, alert_level=0, proposed_at=None)
     idle = idle.exclude(blocked_until__gt=Now())
     for limit in Limit.objects.annotate(largest=Max("overrides__capacity")):

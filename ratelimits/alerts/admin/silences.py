@@ -24,7 +24,7 @@ LASTS = ((1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "7 days"))
 
 
 class SilenceForm(ReasonForm):
-    """The form offers what the alert names: its limit, kind and projects, each alone or together."""
+    """Offers to silence the alert's limit, kind and projects, each alone or together."""
 
     hours = forms.TypedChoiceField(label="For", choices=LASTS, coerce=float, widget=UnfoldAdminSelectWidget)
     of = forms.MultipleChoiceField(

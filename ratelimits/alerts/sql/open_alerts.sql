@@ -1,4 +1,4 @@
--- Open alerts; an alert that is open already takes the new figures instead.
+-- Open alerts; an alert that is open already gets the new figures.
 --
 -- params  alerts: JSON array of objects with the columns' names, forecast_at in seconds since 1970 or null
 -- order   by kind, subject and threshold, so that two transactions insert in one order

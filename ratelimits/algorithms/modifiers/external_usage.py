@@ -73,9 +73,9 @@ def shown(missing: float, *, rounded: float = 0.0, freed: float = 0.0) -> float:
     """
     Return what others hold according to one answer of the provider, in the limit's unit.
 
-    Rounding and delay may explain a part of what is missing. The rest is certain; without a certain part others hold
-    nothing. With a certain part, others may as well hold `rounded` more than is missing. The result is at most twice
-    the certain part, so that a small loss among our own calls doesn't keep much free.
+    Rounding and delay may explain a part of what is missing. The rest is certain. If nothing is certain, others hold
+    nothing. If a part is certain, others may hold `rounded` more than is missing. The result is at most twice the
+    certain part, so that a small loss among our own calls doesn't keep much free.
 
     Args:
         missing: How much less the provider has left than our own calls explain.

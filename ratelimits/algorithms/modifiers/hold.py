@@ -21,7 +21,8 @@ class HeldDelay:
     Attributes:
         until: The end of the delay that was stated, seconds since 1970; 0: nothing is held.
         next_at: When the next call may try whether the hold is over.
-        is_probed: A probe call has gone and was not refused so far. If it stays so, the hold is over at `next_at`.
+        is_probed: A probe call has gone and was not refused so far. If it is not refused until `next_at`, the hold is
+            over.
     """
 
     until: float = 0.0

@@ -69,9 +69,9 @@ def pushed_back(
     Return the pressure after a 429, in proportion to what was refused.
 
     A call that was sent before a decrease was refused at the earlier pace. Its refusal adds to what the first refusal
-    took, up to the most that `PressureRules` allows. One refused call in a thousand takes 3 %, one in 13 or more 30 %.
-    A call sent after the decrease was refused at the new pace and takes from what is left. If the decrease lies in the
-    future, the clock has gone back, and the decrease says nothing about when the call was sent.
+    took, up to the most that `PressureRules` allows. A refused share of 1/1000 takes 3 %, a share of 1/13 or more takes
+    30 %. A call sent after the decrease was refused at the new pace and takes from what is left. If the decrease lies
+    in the future, the clock has gone back, and the decrease says nothing about when the call was sent.
 
     Args:
         sent_at: When the refused call was dispatched, seconds since 1970.

@@ -48,7 +48,7 @@ class Ramp:
 
     def sooner(self, at: float, now: float) -> float:
         """
-        Return when room comes that would come at `at` if the share stayed as it is at `now`.
+        Return when room really comes, if it would come at `at` with the share of `now`.
 
         The result is never later than `at`, as the share grows. By then the same amount has passed: the integral of
         the share from `now` on, a parabola up to the ramp's end.

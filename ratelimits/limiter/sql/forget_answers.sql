@@ -3,7 +3,7 @@
 -- params  most: how many at once
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   now(): the transaction's start
--- returns one row an answer deleted
+-- returns one row for each deleted answer
 DELETE FROM ratelimits_decideanswer AS answer
  USING (SELECT project_id, idempotency_key FROM ratelimits_decideanswer
          WHERE created_at < {{now}} - interval '1 day'

@@ -1,6 +1,6 @@
 -- Delete charges and return them, so that nobody else can settle the returned charges.
 --
--- params  holders: whose calls have ended; expired: how many charges of other holders, not settled in time, at most
+-- params  holders: whose calls have ended; expired: the most charges of other holders, not settled in time, to take
 -- locks   the taken rows; expired ones SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns holder and entries (JSON text)

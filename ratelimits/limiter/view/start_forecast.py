@@ -103,7 +103,7 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecas
 
 
 def _free_at(limits: Sequence[LimitForecast]) -> float:
-    """When the last of the limits has room; infinite if nobody knows."""
+    """Return when the last of the limits has room; infinite if nobody knows."""
     return max((math.inf if limit.free_at is None else limit.free_at for limit in limits), default=0.0)
 
 

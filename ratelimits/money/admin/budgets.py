@@ -130,7 +130,7 @@ class BudgetAdmin(ServiceFormAdmin):
         return page
 
     def has_delete_permission(self, request: HttpRequest, obj: Budget | None = None) -> bool:
-        return False  # only the verb deletes, as it also releases what calls hold
+        return False  # only the verb deletes: it also releases what calls hold
 
     def get_readonly_fields(self, request: HttpRequest, obj: Budget | None = None) -> tuple[str, ...]:
         fixed = ("project", "scope", "user_id", "batch_id", "period", "time_zone")

@@ -1,7 +1,7 @@
 -- Take back what ended calls hold of budgets; in the same transaction insert_spend.sql writes what the calls cost.
 --
 -- params  jobs, tokens (fencing): parallel arrays; projects, users, batches, times (of the claims, seconds since 1970):
---         whose calls the transaction writes into the ledger next, parallel arrays
+--         parallel arrays of the calls that the transaction writes into the ledger next
 -- locks   the periods of the ended calls and of the next ledger rows, by id, then the holds. Transactions that lock
 --         only the ledger's periods, or delete a budget, keep to this order, too
 -- clock   none

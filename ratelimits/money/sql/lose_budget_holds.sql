@@ -1,12 +1,12 @@
 -- Mark holds as lost if nobody will report the end of their calls. The caller then writes these calls into the ledger,
 -- each at the most that it may have cost.
 --
--- params  jobs, tokens (fencing): parallel arrays of calls whose executors have crashed; expired: how many other
---         calls, whose time is over, at most
+-- params  jobs, tokens (fencing): parallel arrays of calls whose executors have crashed; expired: the most other calls,
+--         whose time is over, to mark
 -- locks   the periods of budgets that pay for these calls, in the order of their ids, then the holds
 -- clock   now(): the transaction's start
--- returns a row a call: job, token, amount (micro-units), project, user, batch, provider, model, via; when it was
---         claimed (seconds since 1970); the locked periods of all calls
+-- returns a row for each call: job, token, amount (micro-units), project, user, batch, provider, model, via; when it
+--         was claimed (seconds since 1970); the locked periods of all calls
 WITH gone AS MATERIALIZED (
     SELECT hold.* FROM ratelimits_budgethold AS hold
       JOIN unnest(%(jobs)s::uuid[], %(tokens)s::bigint[]) AS given (job, token)

@@ -29,7 +29,7 @@ _counted = TypedAttribute[Users]("counted")
 
 
 class WithUsers(TypedChangeList):
-    """The page's allowances with their users, counted together."""
+    """Lists allowances with the numbers of their users, which are counted for the whole page at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

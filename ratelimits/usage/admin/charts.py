@@ -19,7 +19,7 @@ DAYS_A_LABEL = 5
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its parts from below, and the quota's height, all in percent of the tallest."""
+    """One bar: its parts from below, and the quota's height, all in percent of the tallest bar."""
 
     label: str
     title: str
@@ -65,7 +65,7 @@ def chart_of_days(days: Sequence[Day], unit: str) -> dict[str, Any]:
 
 
 def chart_of_spend(days: Sequence[SpendGroup], in_words: Callable[[int], str]) -> dict[str, Any]:
-    """`in_words`: an amount in micro-units as people read it."""
+    """Return a chart of the days' spend. `in_words` turns an amount in micro-units into words."""
     tallest = max((one.sum.money for one in days), default=0) or 1
     return _drawn(
         [

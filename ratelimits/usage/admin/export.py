@@ -45,7 +45,7 @@ def export_matching(model_admin: Any, request: HttpRequest) -> StreamingHttpResp
 
 
 def lines(rows: QuerySet[UsageTracking], reader: RowReader) -> Iterator[str]:
-    """A header, then one line a month, page by page in the order of ids. No cell can act as a formula."""
+    """Yield a header, then one line for each month, page by page in the order of ids. No cell can act as a formula."""
     yield csv_line(COLUMNS)
     rest = ordered = rows.order_by("pk")
     page: list[UsageTracking]

@@ -135,7 +135,7 @@ class AllowanceDetail(CallerView):
     def _own(self, project: str) -> str:
         """
         Raises:
-            NoAllowance: Another project's is not there for the caller.
+            NoAllowance: The allowance is another project's, which the caller may not know of.
         """
         if project != self.caller.project_id:
             raise NoAllowance

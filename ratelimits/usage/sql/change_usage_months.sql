@@ -1,7 +1,7 @@
 -- Add to months what was used, and take from them what their reservations released, locking the months in one order.
 --
 -- params  project_ids, user_ids, months (YYYY-MM), used, released (both at least 0), expired (how many of the
---         reservations nobody confirmed): parallel arrays, one entry a month, each month once
+--         reservations nobody confirmed): parallel arrays, one entry for each month
 -- order   by project, user and month: every statement that locks several months keeps this order
 -- locks   the months
 -- clock   statement_timestamp()

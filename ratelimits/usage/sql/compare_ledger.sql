@@ -3,8 +3,9 @@
 -- params  project_id: null for all
 -- locks   none; one snapshot, so that concurrent use makes no difference
 -- clock   none
--- returns a row a month that differs: the number of all months, project_id, user_id, month_year, used, the sum of its
---         events, reserved, the sum of its active reservations. If none differs, one row with the number and nulls
+-- returns a row for each month that differs: the number of all months, project_id, user_id, month_year, used, the sum
+--         of its events, reserved, the sum of its active reservations. If none differs, one row with the number and
+--         nulls
 WITH entry AS (
     SELECT project_id, user_id, month_year, used, 0 AS counted, reserved, 0 AS held FROM ratelimits_usagetracking
     UNION ALL

@@ -1,6 +1,6 @@
 -- End the named reservations that are active. The caller then gives back what each held, once.
 --
--- params  project_id; status: confirmed or cancelled; ids, user_ids (null: any): parallel arrays, one entry a
+-- params  project_id; status: confirmed or cancelled; ids, user_ids (null: any): parallel arrays, one entry for each
 --         reservation
 -- locks   the reservations, in the order of their ids, and waits for them
 -- clock   none

@@ -1,4 +1,4 @@
--- Delete users' months that began too long ago, each with all its events: a part of the events would not add up to it.
+-- Delete users' months that began too long ago, each with all its events: a month is the sum of its events.
 --
 -- params  days: how long ago the month began at least; most: how many months at once
 -- order   the oldest month first

@@ -1,12 +1,12 @@
 -- Put the events that are new into the ledger, each with the month and the units that it counts in.
 --
 -- params  project_id; max_age: an interval; event_ids, user_ids, tokens, occurred_at, reservations (null: none),
---         services: parallel arrays, one entry an event
+--         services: parallel arrays, one entry for each event
 -- order   by event id: transactions that report the same events wait for one another in one order
 -- locks   the events; waits for another transaction that is inserting the same events
 -- clock   statement_timestamp()
--- returns no row: the project has no allowance, or moves to another installation; else a row an event, in order: fault
---         (too_old, from_future or null), is_new, month_year, amount
+-- returns no row: the project has no allowance, or moves to another installation; else a row for each event, in order:
+--         fault (too_old, from_future or null), is_new, month_year, amount
 --
 -- An event that names a reservation of its own user counts in the reservation's month, even if the reservation has
 -- ended. If an event id comes several times, the first of these events that is not refused is the new one.

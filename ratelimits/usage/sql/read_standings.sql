@@ -3,8 +3,8 @@
 -- params  project_id, user_ids
 -- locks   none
 -- clock   statement_timestamp(), in the allowance's zone
--- returns one row a user, even without any use: user_id, the allowance's unit, policy and zone, month_year, quota,
---         used, reserved; no row if the project has no allowance
+-- returns one row for each user, even without any use: user_id, the allowance's unit, policy and zone, month_year,
+--         quota, used, reserved; no row if the project has no allowance
 SELECT given.user_id, allowance.unit, allowance.policy, allowance.time_zone, current.month_year,
        coalesce(personal.quota, allowance.quota), coalesce(month.used, 0), coalesce(month.reserved, 0)
   FROM ratelimits_allowance AS allowance

@@ -1,6 +1,6 @@
 -- Set months to the sums of their events and active reservations.
 --
--- params  project_ids, user_ids, months: parallel arrays, one entry a month
+-- params  project_ids, user_ids, months: parallel arrays, one entry for each month
 -- locks   none besides those held. The transaction has locked these months before: this statement sees every earlier
 --         change of the months, and later changes wait
 -- clock   none
