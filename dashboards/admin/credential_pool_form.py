@@ -1,4 +1,4 @@
-"""The form of a pool of credentials, which checks what its members must have in common, and what must differ."""
+"""The form of a pool of credentials. It checks which properties its members share and which differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People's actions on limits and counters besides editing figures."""
+"""Actions of operators on limits and counters, besides editing figures."""
 
 from __future__ import annotations
 

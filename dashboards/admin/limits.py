@@ -53,7 +53,7 @@ class LimitServiceFilter(Choice):
 
 
 class WithStandings(TypedChangeList):
-    """The list of limits, which reads the gauges and queues of all its rows together."""
+    """The list of limits. It reads the gauges and queues of all its rows together."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

@@ -15,7 +15,7 @@ from queueops.core.values.masking import masked, masked_text
 
 from . import messages
 
-# A thing that may be watched: a job, a batch, a project, a user within a project, everything.
+# A subject that may be watched: a job, a batch, a project, a user within a project, everything.
 Group = tuple[Literal["job", "batch", "project", "user", "ops"], str]
 
 OPS: Group = ("ops", "")
@@ -59,14 +59,16 @@ class Event:
 
     @cached_property
     def masked_body(self) -> str:
-        """For people: encrypted content stays closed, because sockets do not check the permission to read it."""
+        """
+        The event for people: encrypted content stays closed, because sockets do not check the permission to read it.
+        """
         with opened_if(lambda: False):
             data = None if self.data is None else json.dumps(masked(json.loads(shown_json(self.data))))
             return self._body(message=masked_text(shown_text(self.message)), data=data)
 
     @cached_property
     def outline(self) -> str:
-        """For overviews of much work: without secrets, and without the work's content."""
+        """The event for overviews of much work: without secrets, and without the work's content."""
         with opened_if(lambda: False):
             return self._body(message=masked_text(shown_text(self.message)), data=None)
 

@@ -4,7 +4,7 @@ Requests with `?wait=`: the answer about a job or batch is held here, without a 
 Django answers first, as if nobody waited: it checks who may ask, and whether the job or batch has ended. An answer with
 Retry-After says that it has not ended. This answer is held, and Django is asked again at the end. A call by a door is
 held likewise: Django makes a job of the call, and says where the result will be and how long the caller waits.
-An official client is told instead to send its call again: it would take that answer for the provider's.
+An official client gets no such answer, which it would take for the provider's: it is told to send its call again.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class LongPolls:
 
 
 def asked_in(scope: Scope) -> AwaitedEnd | None:
-    """Return what a request waits for; None: it does not wait, or its `wait` is wrong, which Django refuses."""
+    """Return the job or batch that a request waits for; None: it does not wait, or Django refuses its `wait`."""
     if scope["type"] != "http" or scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
         return None
     try:
@@ -262,8 +262,8 @@ def for_its_client(answer: Answer, scope: Scope) -> Answer:
     """
     Return the answer to a call by a door as its client understands it.
 
-    An official client takes each 2xx for the provider's answer: of a 202 it would make one without content. It is told
-    to send the call again, which is the same job then. A client that names X-QueueOps-Wait knows the 202.
+    An official client takes each 2xx for the provider's answer, so a 202 would look like an answer without content. It
+    is told to send the call again, and then gets the same job. A client that names X-QueueOps-Wait knows the 202.
     """
     told = {name.lower() for name, _ in scope["headers"]}
     if not answer.goes_on or CLIENTS_TRIES not in told or b"x-queueops-wait" in told:

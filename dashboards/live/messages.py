@@ -21,9 +21,9 @@ MAX_DATA_BYTES = 8_000  # of an event's data; beyond it the data is left out and
 
 
 class Kind(StrEnum):
-    SNAPSHOT = "snapshot"  # everything, as it is
-    STATS = "stats"  # the same, sent while it changes, at most once a second
-    STATE = "state"  # the same, in place of events that were dropped because the socket is slow
+    SNAPSHOT = "snapshot"  # the whole state
+    STATS = "stats"  # the whole state, sent while it changes, at most once a second
+    STATE = "state"  # the whole state, in place of events that a slow socket missed
 
 
 class CloseCode(IntEnum):

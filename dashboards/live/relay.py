@@ -47,7 +47,7 @@ SESSION = b"""
 SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET statement_timeout = '10s'
 """
 
-# Called on the event loop with the watched events of one read, and the cursor that was reached before that read.
+# Called on the event loop with the watched events of one read, and the cursor as it was before that read.
 Deliver = Callable[[Sequence[Event], Cursor], None]
 
 NEWEST_EVENT = b"SELECT id, created_at FROM jobs_jobevent ORDER BY id DESC LIMIT 1"
@@ -305,7 +305,7 @@ class Relay:
 
 
 class _LoopEnded(Exception):
-    """The process is going down."""
+    """The event loop has ended: the process is going down."""
 
 
 def _place(connection: Connection) -> _Place:

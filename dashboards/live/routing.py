@@ -1,4 +1,4 @@
-"""The addresses of the websockets, and the application that takes what a server receives."""
+"""The addresses of the websockets, and the application that serves websockets and HTTP."""
 
 from __future__ import annotations
 

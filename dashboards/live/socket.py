@@ -17,8 +17,7 @@ from .messages import CloseCode, Kind
 from .subjects import LiveSubject
 from .viewer import Viewer
 
-# Daphne takes all that it is given and keeps it in memory until the client reads. Therefore unacknowledged messages are
-# bounded here.
+# Daphne keeps all messages in memory until the client reads them. Therefore unacknowledged messages are bounded here.
 MESSAGE_WINDOW = 500  # messages
 WINDOW_BYTES = 1_000_000
 MAX_STATES = 10  # sent to a socket beyond its window until it acknowledges a message

@@ -57,7 +57,7 @@ class LiveSubject:
         load: Reads the data, as JSON text, given the cursor; None: the subject was deleted. Called by `read`.
         log: The events of the group.
         reading: Returns the context in which `load` and the log are read.
-        events_per_second: More are left out and counted; None: all are sent.
+        events_per_second: The most that are sent; others are left out and counted. None: all are sent.
         is_masked: Events come without content and with secrets masked.
         hides_secrets: Events come with their content, and with secrets masked.
         is_indexed: Whether an index finds the group's events, however old they are.

@@ -27,7 +27,7 @@ def is_operator(request: HttpRequest) -> bool:
 
 
 def operators_page(view: Page[Given]) -> Page[Given]:
-    """Sends visitors to sign in; answers others 403."""
+    """Decorate a page for operators: visitors are sent to sign in, other people get 403."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:
@@ -41,7 +41,7 @@ def operators_page(view: Page[Given]) -> Page[Given]:
 
 
 def operators_data(permission: str = MAY_VIEW) -> Callable[[Page[Given]], Page[Given]]:
-    """For scripts: 401 and 403 as JSON, so that a page can say what happened."""
+    """Decorate data for scripts: 401 and 403 are answered as JSON, so that a page can say what happened."""
 
     def decorate(view: Page[Given]) -> Page[Given]:
         @wraps(view)

@@ -49,7 +49,7 @@ def steer_ramp(request: HttpRequest, verb: str) -> HttpResponse:
 @require_POST
 @operators_data("jobs.pause_work")
 def pause_everything(request: HttpRequest) -> HttpResponse:
-    """Nothing new starts until it is resumed. The permission and the audit entry are those of any pause."""
+    """Pause everything: nothing new starts until somebody resumes. Permission and audit entry are as for any pause."""
     form = OptionalReasonForm(request.POST, rows=[])
     if not form.is_valid():
         return JsonResponse(_faults(form), status=400)

@@ -77,7 +77,7 @@ def me_data(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """One job of the producer's: how it is, what it waits for, what came of it."""
+    """Show one job of the producer: its state, why it waits, and its result."""
     viewer = producer_of(request)
     if viewer is None:
         return HttpResponseRedirect(f"{reverse('me')}?{urlencode({'job': job_id})}")
@@ -149,7 +149,7 @@ def _may_requeue(request: HttpRequest, viewer: Viewer) -> bool:
 @never_cache
 @require_POST
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Check the key and keep its id, never the key; wrong ones lock the address for a while."""
+    """Check the key and keep only its id; wrong keys lock the address for a while."""
     form = KeyForm(request.POST)
     status, headers = 400, {}
     if form.is_valid():
@@ -176,7 +176,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Forget the key; somebody signed in to the admin stays signed in."""
+    """Forget the key. Somebody who is signed in to the admin stays signed in."""
     request.session.pop(sessions.PRODUCER_KEY, None)
     if request.user.is_authenticated:
         return HttpResponseRedirect(reverse("me"))

@@ -33,7 +33,7 @@ STEERING = (
 @require_safe
 @operators_page
 def dashboard(request: HttpRequest) -> HttpResponse:
-    """The frame; its scripts fill it, first from /live/ops.json."""
+    """Return the page without data. Its scripts fill it, first from /live/ops.json."""
     return render(
         request,
         "dashboards/ops.html",
@@ -73,7 +73,7 @@ def users_data(request: HttpRequest) -> HttpResponse:
 @require_safe
 @operators_data()
 def feed_data(request: HttpRequest) -> HttpResponse:
-    """The newest events that fit `project`, `service` and `state`."""
+    """Return the newest events that fit `project`, `service` and `state`."""
     try:
         wanted = EventFilter.of(request.GET.dict())
     except ValueError as wrong:

@@ -1,4 +1,4 @@
-// What operators do from the page. The server judges every request again; the page only offers.
+// The operators' actions. The page only offers them; the server checks the permission at every request.
 
 import { tell } from "./frame.js";
 import { number } from "./format.js";

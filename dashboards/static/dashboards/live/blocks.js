@@ -14,8 +14,8 @@ const TYPES = { state_change: "arrow_forward", progress: "percent", error: "erro
 // How the server shows states: shown_states() of dashboards/services/shared/wire.py.
 export const STATES = JSON.parse(document.getElementById("states").textContent);
 
-// What there is of each state that people tell apart: what an outage holds is apart from what waits for quota, what waits
-// for its time from what waits for its turn, all that run are together. What is apart is left out where there is none.
+// Counts jobs by the states that people see. Jobs held by an outage are apart from jobs that wait for quota, scheduled
+// jobs from queued jobs; all running jobs are one state. A state that is apart is left out if it has no jobs.
 export function counted({ counts, held_by_outage: held, scheduled: later }) {
     const outage = Math.min(held ?? 0, counts.rate_limited);
     const scheduled = Math.min(later ?? 0, counts.queued);

@@ -134,7 +134,7 @@ function path(values, x, y) {
             return;
         }
         drawn += `${pen}${x(place).toFixed(1)} ${y(value).toFixed(1)}`;
-        if (pen === "M" && (values[place + 1] ?? null) === null) drawn += "h1"; // alone: a dot
+        if (pen === "M" && (values[place + 1] ?? null) === null) drawn += "h1"; // a point between two gaps: draw a dot
         pen = "L";
     });
     return drawn;

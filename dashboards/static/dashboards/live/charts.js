@@ -1,4 +1,4 @@
-// The five charts, pulled by themselves: they change every ten seconds, not every one.
+// The five charts. They are fetched apart from the other data: they change every ten seconds, the others every second.
 
 import { h } from "./dom.js";
 import { STATES, UNITS } from "./blocks.js";

@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "path", "line", "text", "g", "rect", "circle"]);
 const ADDRESS = /^(\/(?!\/)|#|\?)/; // links stay on this site
 
-/** An element; `given`: attributes, with `vars` for CSS variables; children: nodes, text, or nothing. */
+/** Make an element. `given`: attributes, with `vars` for CSS variables; children: nodes, text, or nothing. */
 export function h(tag, given = {}, ...children) {
     const made = DRAWN.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(given)) {
@@ -29,7 +29,7 @@ function add(parent, children) {
     }
 }
 
-/** Make the children of `holder` what `children` are, keeping the elements that are there: focus and hover stay. */
+/** Give `holder` these children. Elements that it has already are kept and changed, so that focus and hover stay. */
 export function fill(holder, ...children) {
     const fresh = document.createDocumentFragment();
     add(fresh, children);
@@ -40,7 +40,7 @@ export function icon(name) {
     return h("span", { class: "icon", "aria-hidden": "true" }, name);
 }
 
-const KEPT = new Set(["style", "open"]); // a person opened it
+const KEPT = new Set(["style", "open"]); // not replaced: `open` is a person's choice, `style` is changed below
 
 function match(old, fresh) {
     const known = new Map();

@@ -1,4 +1,4 @@
-// The newest events: from the socket one by one, and from every snapshot, put together by their ids.
+// The newest events. They come one by one from the socket, and with every snapshot; an id is shown once.
 
 const MAX_KEPT = 200;
 const MAX_SHOWN = 60;

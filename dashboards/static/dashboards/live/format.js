@@ -9,7 +9,7 @@ const exact = (time) => `${local.format(time)} (${utc.format(time)} UTC)`;
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 let ahead = 0; // milliseconds by which the server's clock is before ours
 
-/** Count from the server's clock: a wrong one here would make every age wrong. */
+/** Count from the server's clock: a wrong clock here would make every age wrong. */
 export function setServerTime(at) {
     const theirs = Date.parse(at);
     if (!Number.isNaN(theirs)) ahead = theirs - Date.now();
@@ -24,7 +24,7 @@ export function number(value, digits = 0) {
     return value.toLocaleString("en-GB", { maximumFractionDigits: digits });
 }
 
-/** Three figures that matter: 0.42, 4.2, 42, 4,200. */
+/** A number rounded to about three figures: 0.42, 4.2, 42, 4,200. */
 export function figure(value) {
     if (value === null || value === undefined) return "–";
     return number(value, Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2);
@@ -46,7 +46,7 @@ export function bytes(value) {
     return value >= 1000 ? `${figure(value / 1000)} kB` : `${figure(value)} B`;
 }
 
-/** Two units at most: `3 min 5 s`. */
+/** At most two units: `3 min 5 s`. */
 export function duration(seconds) {
     if (seconds < 10) return `${number(seconds, 1)} s`;
     const parts = [];
@@ -74,7 +74,7 @@ function words(time, how) {
     if (how === "clock") return clock.format(time);
     const seconds = (serverNow() - time.getTime()) / 1000;
     if (how === "age") return duration(Math.max(0, Math.floor(seconds)));
-    if (Math.abs(seconds) < 1.5 || (how === "ahead" && seconds > 0)) return "now"; // what is foreseen is never past
+    if (Math.abs(seconds) < 1.5 || (how === "ahead" && seconds > 0)) return "now"; // a forecast is never in the past
     return seconds > 0 ? `${duration(Math.floor(seconds))} ago` : `in ${duration(Math.ceil(-seconds))}`;
 }
 

@@ -1,4 +1,4 @@
-// What every live page has around its data: the state of the line, the banner, stale data greyed.
+// The frame of every live page: the state of the connection, the banner, and grey for stale data.
 
 import { fill, h, icon } from "./dom.js";
 import { clockOf, duration } from "./format.js";
@@ -15,7 +15,7 @@ const TOLD_SECONDS = 6;
 const byId = (id) => document.getElementById(id);
 let toldTimer;
 
-/** Say in a corner, and to screen readers, what was done. */
+/** Tell what was done, in a corner and to screen readers. */
 export function tell(words, tone = "") {
     const told = byId("told");
     if (!told) return;

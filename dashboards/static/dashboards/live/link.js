@@ -1,4 +1,4 @@
-// The line to the server: a websocket, pulling where sockets fail, and what is known of both.
+// The connection to the server: a websocket, and requests every two seconds while sockets fail.
 
 const RETRY_SECONDS = [1, 2, 4, 8, 15];
 const PULL_SECONDS = 2;
@@ -15,7 +15,7 @@ const FORBIDDEN = 4403;
  */
 export class Link {
     constructor({ socket, pull, staleSeconds, onData, onEvent = () => {}, onAnew = () => {}, onState }) {
-        this.staleSeconds = staleSeconds; // a socket that sends no figures for so long may be open for nothing
+        this.staleSeconds = staleSeconds; // if a socket sends no figures for so long, a request looks for newer ones
         this.socketAddress = socket;
         this.pullAddress = pull;
         this.onData = onData;
@@ -24,7 +24,7 @@ export class Link {
         this.onState = onState;
         this.state = "loading";
         this.cursor = null;
-        this.epoch = null; // of the cursor: a restored database begins a new one
+        this.epoch = null; // of the cursor: a restored database begins a new epoch
         this.fails = 0;
         this.lastDataAt = null;
         this.nextTryAt = null;
@@ -40,7 +40,7 @@ export class Link {
         window.addEventListener("online", () => this.tryNow());
     }
 
-    /** What the feed's events must be; told to the server again after each reconnect. */
+    /** Set the filter of the feed's events. The server is told the filter again after each reconnect. */
     setFilter(filter) {
         this.filter = filter;
         this.send({ filter });
@@ -67,9 +67,9 @@ export class Link {
         }
         this.socket = socket;
         this.heardAt = Date.now();
-        this.unacked = 0; // a new socket knows nothing of what the old one sent
+        this.unacked = 0; // a new socket knows nothing of the old socket's messages
         socket.addEventListener("open", () => {
-            if (this.filter) this.send({ filter: this.filter }); // first, or the resume sends what it would leave out
+            if (this.filter) this.send({ filter: this.filter }); // first: otherwise the resume ignores the filter
             if (this.cursor !== null) this.send({ resume: this.cursor, epoch: this.epoch });
         });
         socket.addEventListener("message", ({ data }) => socket === this.socket && this.hear(JSON.parse(data)));
@@ -79,7 +79,7 @@ export class Link {
     hear(message) {
         this.heardAt = Date.now();
         if (typeof message.cursor === "number") {
-            if (this.epoch !== null && this.epoch !== message.epoch) this.onAnew(); // ids are given again
+            if (this.epoch !== null && this.epoch !== message.epoch) this.onAnew(); // a new epoch uses ids again
             this.cursor = message.cursor;
             this.epoch = message.epoch;
             this.unacked += 1;
@@ -114,7 +114,7 @@ export class Link {
     failed(code) {
         this.drop();
         if (code === NOT_SIGNED_IN || code === FORBIDDEN) {
-            this.pull(); // which says whether it is so
+            this.pull(); // the answer's status confirms it
         }
         const seconds = RETRY_SECONDS[Math.min(this.fails, RETRY_SECONDS.length - 1)];
         this.fails += 1;

@@ -14,7 +14,7 @@ const byId = (id) => document.getElementById(id);
 const root = byId("page").dataset;
 let asking = null;
 
-// The socket says when something happened; all of what is shown comes from one place.
+// The socket only says that something happened; all data of the page comes from one address.
 function readAgain() {
     asking ??= setTimeout(async () => {
         asking = null;

@@ -39,7 +39,7 @@ function draw() {
     const { health } = data;
     const verdict = byId("verdict");
     if (verdict.dataset.shown !== `${health.tone} ${health.text}`) {
-        verdict.dataset.shown = `${health.tone} ${health.text}`; // said once by screen readers, not every second
+        verdict.dataset.shown = `${health.tone} ${health.text}`; // otherwise screen readers would say it every second
         fill(verdict, blocks.verdict(health));
         document.title = `${health.text} | QueueOps`;
     }
@@ -92,7 +92,7 @@ async function pullUsers() {
         if (answer.ok) users = (await answer.json()).limits;
         soon();
     } catch {
-        return; // asked again; the banner tells when nothing answers
+        return; // the next round asks again; the banner tells if the server does not answer
     }
 }
 

@@ -1,4 +1,4 @@
-// A line of the last 15 minutes, without axes: the tile says the figure, the line whether it rises.
+// A curve of the last 15 minutes, without axes: the tile says the figure, the curve shows whether it rises.
 
 import { h } from "./dom.js";
 
@@ -22,7 +22,7 @@ export function spark(values) {
     return svg;
 }
 
-/** What is known, in one part between each two gaps: a line over a gap would show what nobody measured. */
+/** Split the values at gaps: a curve over a gap would show values that nobody measured. */
 function parts(values) {
     const found = [];
     values.forEach((value, index) => {
