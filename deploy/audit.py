@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """
-Ask whether something that is installed has a known vulnerability: what requirements.lock names, at OSV; what
-clients/typescript/package-lock.json names, at npm's registry. `make audit`.
+Ask whether an installed package has a known vulnerability. OSV is asked about the packages of requirements.lock, npm's
+registry about those of clients/typescript/package-lock.json. `make audit` runs this.
 
-Exits with 0 if both answered and knew none, 1 if one is known, and 3 if none is known and a source was out of reach.
+Exits with 0 if both answered and know no vulnerability, 1 if one is known, and 3 if none is known but a source was out
+of reach.
 """
 
 import argparse
@@ -23,7 +24,7 @@ FOUND, NOT_ASKED = 1, 3
 
 
 class NotAskedError(Exception):
-    """No answer that says anything of these packages."""
+    """No source answered about these packages."""
 
 
 def main() -> int:
@@ -77,7 +78,7 @@ def ask_npm(registry: str | None) -> tuple[int, list[str]]:
 
 
 def run(command: list[str], *, folder: Path = Path()) -> dict[str, Any]:
-    """Return the report that it prints, or its last words as `message`."""
+    """Run the command, and return the report that it prints, or its last line of errors as `message`."""
     try:
         done = subprocess.run(command, cwd=ROOT / folder, capture_output=True, text=True, check=False, timeout=600)
         report: dict[str, Any] = json.loads(done.stdout)

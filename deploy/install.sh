@@ -1,7 +1,8 @@
 #!/bin/sh
-# Makes .venv from deploy/requirements.lock, which has what runs and nothing that only tests need, and compiles what is
-# there: whoever runs it later may write nothing here. Last, as root, it has the user queueops run it, who can read neither
-# what a shell with umask 077 wrote nor an interpreter in somebody's home. PYTHON names another than the system's.
+# Makes .venv from deploy/requirements.lock, without packages that only tests need, and compiles all modules: the user
+# who runs them later may write nothing here. As root it then tries to run the program as the user queueops, who can
+# read neither files that a shell with umask 077 wrote nor an interpreter in somebody's home. PYTHON names an
+# interpreter other than the system's.
 set -eu
 umask 022
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

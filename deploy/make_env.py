@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-Print the environment of a new installation, with fresh secrets, which others must not read:
+Print the environment of a new installation, with fresh secrets that others must not read:
 `(umask 077 && make_env.py queue.example.org > queueops.env)`.
 
 systemd (EnvironmentFile), Compose (.env) and `kubectl create secret --from-env-file` read it as it is.
@@ -49,7 +49,7 @@ def main() -> None:
             secret_key=secrets.token_urlsafe(64),
             credential_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             metrics_token=secrets.token_urlsafe(32),
-            password=secrets.token_hex(24),  # letters and digits: it stands in a URL
+            password=secrets.token_hex(24),  # only letters and digits, because it is part of a URL
         )
     )
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# manage.py as the user of the units and with their environment. For root: /srv/queueops/current/deploy/manage.sh doctor
-# The file is no shell code: what stands in a value, such as the & of a URL, is read as systemd reads it.
+# Runs manage.py as the units' user and with their environment. For root: /srv/queueops/current/deploy/manage.sh doctor
+# The environment's file is no shell code: a value, such as a URL with an &, is read as systemd reads it.
 set -eu
 cd -P "$(dirname "$0")/.."
 while read -r line || [ -n "$line" ]; do

@@ -1,7 +1,7 @@
 """
-Tells of comments and docstrings that do not say what they mean at a first reading: `make check` runs it.
+Reports comments and docstrings that a reader must read twice: `make check` runs it.
 
-A sentence fails that opens with a word that makes its reader wait for the subject, or that has too many words. An
+A sentence fails if its first word makes the reader wait for the subject, or if it has too many words. An
 item of a list, such as an attribute's or an argument's, is held to the length alone. Code in backticks is one word.
 
     python deploy/plain_words.py [path ...]
@@ -38,7 +38,7 @@ OPENINGS = ("Of", "What", "Who", "Those", "So", "Nor")
 
 _CODE = re.compile(r"`[^`]*`|\"[^\"\n]*\"|https?://\S+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=;)\s+(?=\n)")
-# A name or several and a colon: words with spaces between them are a sentence that goes on after its colon.
+# One or several names and a colon. Words with only spaces between them are a sentence that goes on after its colon.
 _ITEM = re.compile(
     r"^\s*(?:[-*\d.]+\s|`?[\w.*]+`?(?:,? (?:and )?`[\w.*]+`|, [\w.*]+){0,12}:\s|(?:params|locks|clock|returns|order)\s)"
 )
@@ -60,7 +60,7 @@ class Fault(NamedTuple):
 
 
 def python_passages(source: str) -> Iterator[Passage]:
-    """Docstrings, and comments; comments on lines that follow each other are one passage."""
+    """Yield docstrings and comments; comments on consecutive lines are one passage."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node, clean=True)
@@ -84,7 +84,7 @@ def python_passages(source: str) -> Iterator[Passage]:
 
 
 def _of_attributes(body: Sequence[ast.stmt]) -> Iterator[Passage]:
-    """Strings that stand below an assignment and say what it is."""
+    """Yield strings that stand below an assignment and describe its name."""
     for before, node in pairwise(body):
         if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(node, ast.Expr):
             value = node.value
@@ -103,7 +103,7 @@ def sql_passages(source: str) -> Iterator[Passage]:
 
 
 def faults_of(passage: Passage) -> Iterator[tuple[str, str]]:
-    """Why which sentences of a passage fail."""
+    """Yield the reason and the sentence for each sentence of a passage that fails."""
     for paragraph in re.split(r"\n\s*\n", passage.text):
         for part in _parts(paragraph):
             is_item = bool(_ITEM.match(part))
@@ -118,7 +118,7 @@ def faults_of(passage: Passage) -> Iterator[tuple[str, str]]:
 
 
 def _parts(paragraph: str) -> Iterator[str]:
-    """The items of a list one by one; else the paragraph."""
+    """Yield the items of a list one by one; if there is no list, the paragraph."""
     part: list[str] = []
     for line in paragraph.splitlines():
         if part and _ITEM.match(line):
@@ -129,7 +129,7 @@ def _parts(paragraph: str) -> Iterator[str]:
 
 
 def check(paths: Sequence[Path]) -> list[Fault]:
-    """Read files, or those below folders, and return what fails in them."""
+    """Read these files, and all files below these folders; return the faults in them."""
     found = []
     for path in files_of(paths):
         source = path.read_text()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# manage.py of the release that this file is in, for the units: by the directory's own name and not by the link `current`,
-# or a process that runs would load what it has not loaded yet from whatever the link leads to by then.
+# Runs manage.py of this file's release, for the units. It uses the directory's own name and not the link `current`:
+# otherwise a running process would load its remaining modules from another release after a switch.
 set -eu
 cd -P "$(dirname "$0")/.."
 exec "$PWD/.venv/bin/python" manage.py "$@"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes a release the current one, and has the units that run start again with it, first the workers, then one web process
-# after the other. The way back is the same with the older release: deploy/switch.sh /srv/queueops/releases/1.1.0
+# Makes a release the current one, and restarts the running units with it: first the workers, then the web processes one
+# by one. To go back, name the older release: deploy/switch.sh /srv/queueops/releases/1.1.0
 set -eu
 : "${1:?which release}"
 release=$(cd -P "$1" && pwd)
 current=$(cd -P "$release/../.." && pwd)/current
 [ -x "$release/.venv/bin/python" ] || { echo "$release is not installed: run $release/deploy/install.sh" >&2; exit 1; }
-# In one step, so that nobody finds no link.
+# Replace the link in one step, so that it is never missing.
 ln -sfn "$release" "$current.new"
 mv -T "$current.new" "$current"
 command -v systemctl > /dev/null || exit 0

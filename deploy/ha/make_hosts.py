@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """
-Write what Patroni and etcd of three hosts, and HAProxy, are told: `make_hosts.py DIRECTORY HOST HOST HOST`.
+Write the settings of Patroni and etcd for three hosts, and of HAProxy: `make_hosts.py DIRECTORY HOST HOST HOST`.
 
-DIRECTORY gets host-1.env to host-3.env, each for one host, and haproxy.env for wherever web or workers run. systemd
-reads them (EnvironmentFile). Fresh passwords stand in the first three, the same in each: nobody else may read them.
+DIRECTORY gets host-1.env to host-3.env, each for one host, and haproxy.env for each host of web or workers. systemd
+reads these files (EnvironmentFile). The first three hold the same fresh passwords: others must not read them.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
-    """All of them, or none where one is there: hosts with other passwords than the rest would be left out."""
+    """Write all files, or none if one exists: a host with other passwords than the rest could not join."""
     directory.mkdir(parents=True, exist_ok=True)
     there = [name for name in files if (directory / name).exists()]
     if there:
