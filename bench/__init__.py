@@ -1,8 +1,8 @@
 """
 Benchmarks: `python -m bench.<name> [--json FILE] [--full]`; docs/reference/benchmarks.md says what each asks.
 
-Django is set up here, as models cannot be imported before; the default settings are measured, whatever the shell has
-set. A process that a benchmark starts loads `bench.harness` as an app, and has its settings already.
+Django is set up here, because models cannot be imported before. The default settings are measured, whatever the shell
+sets. A process that a benchmark starts loads `bench.harness` as an app: its settings are already made.
 """
 
 import os

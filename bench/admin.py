@@ -27,9 +27,9 @@ JOBS, CANCELLED = 250_000, 20_000
 FULL_JOBS, FULL_CANCELLED = 5_000_000, 100_000
 ASKED = 3
 CLAIMS, WANTED = 150, 100
-MAX_CLAIMS = 200  # while the bulk action runs; on a slow machine it outlasts the ready jobs
+MAX_CLAIMS = 200  # the most claims while the bulk action runs: on a slow machine, it outlasts the ready jobs
 TARGET_MS = 500
-ANSWERED = {http.client.OK, http.client.FOUND}  # a search for one job leads to it
+ANSWERED = {http.client.OK, http.client.FOUND}  # a search that finds one job redirects to it
 
 
 def measure(session: Session) -> None:
@@ -37,7 +37,7 @@ def measure(session: Session) -> None:
     seed = partial(busy_installation, jobs=jobs, to_cancel=cancelled)
     with session.databases.copy(f"admin_{jobs}", seed) as url:
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE jobs_executor SET heartbeat_at = now()")  # the heartbeats are as old as the seed
+            cursor.execute("UPDATE jobs_executor SET heartbeat_at = now()")  # the seeded heartbeats are old
             cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE relname = 'jobs_job'")
             [stored] = cursor.fetchone() or (0,)
             cursor.execute(
@@ -67,7 +67,7 @@ def _pages(session: Session, address: str) -> None:
 
 def _addresses() -> dict[str, str]:
     """Return the addresses of the admin's lists, of searches in the large ones, and of the dashboard and its data."""
-    search = reverse("find")  # before the lists are asked for: the addresses load the admin's screens
+    search = reverse("find")  # this loads the admin's screens, whose lists are asked for next
     lists = {
         page.opts.label: reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist")
         for page in admin.site._registry.values()  # noqa: SLF001 - there is no other way to ask
@@ -120,7 +120,9 @@ def _addresses() -> dict[str, str]:
 
 
 def _first_byte(server: http.client.HTTPConnection, path: str, cookie: str) -> float:
-    """Return the milliseconds to the answer's first byte; the rest is read so that the connection can be used again."""
+    """
+    Return the milliseconds to the answer's first byte. The rest is read, so that the connection can be used again.
+    """
     begun = time.monotonic()
     server.request("GET", path, headers={"Cookie": cookie})
     response = server.getresponse()
@@ -148,7 +150,7 @@ def _bulk(session: Session, cancelled: int) -> None:
     seconds = time.monotonic() - begun
     operation.refresh_from_db()
     counts = batch_counts([batch.pk])[batch.pk]
-    # The other jobs were claimed and completed before their chunk was cancelled.
+    # Jobs that were not cancelled were completed before their chunk's turn.
     if operation.done != counts["cancelled"] or counts["cancelled"] + counts["completed"] != cancelled:
         raise SystemExit(f"the bulk operation ({operation.status}) did {operation.done:,} rows and left {counts}")
     report = session.report

@@ -1,4 +1,4 @@
-"""Whether the batch lane loses nothing, pays nothing twice and is in time while workers die and its provider fails."""
+"""Whether the batch lane loses no job, pays no call twice and is in time while workers die and its provider fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.sandbox import Sandbox, running_sandbox
 JOBS, FULL_JOBS = 2_000, 20_000
 DEADLINE = timedelta(minutes=4)
 MARGIN_SECONDS = 60.0
-BATCH_SHARE = 0.5  # of the price of a live call
+BATCH_SHARE = 0.5  # a batch costs this share of the live price
 SETTINGS = {
     "QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on",
     "QUEUEOPS_BATCH_WINDOW_SECONDS": "60",
@@ -58,7 +58,7 @@ FAULTS = {
 # Results without keys come complete and in the order of the lines: otherwise nobody could match them with the lines.
 # They are one JSON value, in which no single line can be malformed.
 KEYLESS = {"results_in_order": True, "repeated_line_rate": 0, "malformed_line_rate": 0, "lost_line_rate": 0}
-INPUT, OUTPUT = 2, 8  # micro-units for a token, live; a batch has half of it
+INPUT, OUTPUT = 2, 8  # micro-units for a token by a live call
 MODEL = "small-1"
 MAX_KILLS = 10
 BETWEEN_KILLS_SECONDS = (5.0, 12.0)
@@ -66,7 +66,9 @@ BETWEEN_KILLS_SECONDS = (5.0, 12.0)
 
 @dataclass(frozen=True, slots=True)
 class LaneOutcome:
-    """`kills`: of the process that had the lane's duty. `spent`, `unknown`: as the ledger says, in micro-units."""
+    """
+    `kills`: how often the process with the lane's duty was killed. `spent`, `unknown`: by the ledger, in micro-units.
+    """
 
     jobs: int
     completed: int

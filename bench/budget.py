@@ -1,4 +1,4 @@
-"""Whether a budget is kept while 200 calls at once spend it and workers are killed, by what the provider billed."""
+"""Whether a budget is kept, by the provider's bill, while 200 calls at once spend it and workers are killed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _set_up(sandbox: Sandbox) -> None:
             "requests_per_minute": 10**9,
             "tokens_per_minute": 10**9,
             "output_tokens": OUTPUT_TOKENS,
-            "reasoning_share": 0.75,  # as xAI counts: in the total alone
+            "reasoning_share": 0.75,  # as xAI counts reasoning: in the total alone
         },
         latency={"mode": "fixed", "milliseconds": LATENCY_MS},
     )

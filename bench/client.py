@@ -1,4 +1,4 @@
-"""The cost of counting a use for an app: before and after its call, and in the background."""
+"""The time that counting a use takes an app: before and after its call, and in the background."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FULL_USES = 20_000
 STRICT_USES = 300
 THREADS = 4
 WAITING = 20_000
-EVERY_SECONDS = 0.002  # between two uses: an app also makes calls
+EVERY_SECONDS = 0.002  # between two uses, as an app that makes calls
 
 
 def one_allowance() -> None:
@@ -74,7 +74,7 @@ def measure(session: Session) -> None:
 
 
 def _uses(tracker: UsageTracker, count: int) -> list[float]:
-    """Return the milliseconds of each use around a call that takes no time."""
+    """Return the milliseconds that each use adds to a call that takes no time."""
     taken = []
     for _ in range(count):
         begun = time.perf_counter()
@@ -86,7 +86,7 @@ def _uses(tracker: UsageTracker, count: int) -> list[float]:
 
 
 def _flushed(make: Callable[[], UsageTracker]) -> tuple[float, int]:
-    """Return the events a second when a flush sends waiting uses, as after an app was offline."""
+    """Return how many events a second a flush sends, as after an app was offline."""
     with make() as tracker:
         threads = [threading.Thread(target=_write, args=(tracker, WAITING // THREADS)) for _ in range(THREADS)]
         for thread in threads:
@@ -110,7 +110,7 @@ def _write(tracker: UsageTracker, count: int) -> None:
 
 
 def _commits(path: Path, count: int) -> list[float]:
-    """Milliseconds of durable commits of one row."""
+    """Return the milliseconds of durable commits of one row."""
     db = sqlite3.connect(path, isolation_level=None)
     for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "CREATE TABLE row (number INTEGER)"):
         db.execute(statement)

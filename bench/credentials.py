@@ -18,7 +18,7 @@ from tests.support.sandbox import Sandbox, running_sandbox
 from tests.support.saturation import KIND, Quota, set_limits, set_quota
 
 KEYS = [f"key-{number}" for number in range(1, 6)]
-WINDOW_SECONDS = 10  # a minute, scaled: a key gives 60 calls in it
+WINDOW_SECONDS = 10  # a minute, scaled; a key gives 60 calls in a window
 FULL_WINDOW_SECONDS = 60
 LATE_SECONDS = 0.15
 WINDOWS = 3.5  # any three whole windows in this time are judged
@@ -67,7 +67,7 @@ def _is_out(name: str) -> bool:
 
 
 def _least_of_three_windows(sandbox: Sandbox, window: float, until: float) -> float:
-    """The fewest accepted calls of three windows in a row, as calls a window, while all keys were there."""
+    """Return the least of the accepted calls a window, over any three windows in a row, while all keys worked."""
     times: list[float] = sorted(call["at"] for call in sandbox.calls(accepted=True) if call["at"] <= until)
     span = 3 * window
     begun = [at for at in times if at + span <= until]

@@ -30,7 +30,7 @@ BATCH_CLIENTS = 4
 
 
 def two_services() -> None:
-    """One service with a project limit, and one with a limit for the project and another for each user."""
+    """Make one service with a project limit, and one with a limit for the project and another for each user."""
     one_project()
     ample = {"capacity": 1e9, "unit": "requests"}
     Limit.objects.create(name="one-project", service=ONE_SCOPE, scope="project", **ample)
@@ -40,7 +40,7 @@ def two_services() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Milliseconds of each request, and requests a second; each client asks again as soon as it is answered."""
+    """The milliseconds of each request, and the requests a second. Each client asks again as soon as it is answered."""
 
     milliseconds: list[float]
     per_second: float
@@ -91,7 +91,7 @@ def measure(session: Session) -> None:
 
 
 def _asking(service: str, calls: int, number: int) -> Asking:
-    user = f"user-{number % 50}"  # of two scopes: one hot key, and a few that clients share
+    user = f"user-{number % 50}"  # the second scope: a few keys that clients share
     return Asking(PROJECT, tuple(Call(Subject(service, "write", PROJECT, user)) for _ in range(calls)))
 
 

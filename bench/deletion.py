@@ -1,4 +1,4 @@
-"""Whether deletion keeps pace with the queue at its fastest, in its share of the time, beside many dead letters."""
+"""Whether deletion, in its share of the time, keeps pace with the queue at its fastest, beside many dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 20.0
 FULL_SECONDS = 60.0
 CLAIMS = 90
 WANTED = 100
-TARGET = 7_500  # jobs/s, what `bench.drain` finishes
+TARGET = 7_500  # jobs/s that `bench.drain` finishes
 
 
 def measure(session: Session) -> None:

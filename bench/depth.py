@@ -30,7 +30,7 @@ def measure(session: Session) -> None:
     rates: dict[int, list[float]] = {pending: [] for pending in DEPTHS}
     claims: dict[int, list[float]] = {}
     for number in range(FULL_ROUNDS if session.full else ROUNDS):
-        # In turns, so that a slow minute of the machine does not count against one depth.
+        # Measure the depths in turns, so that a slow minute of the machine does not count against one of them.
         for pending in DEPTHS:
             name = f"depth_{pending}"
             with session.databases.copy(name, partial(depth, pending=pending, finished=FINISHED)) as url:

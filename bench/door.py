@@ -48,7 +48,7 @@ def measure(session: Session) -> None:
 
 
 def _compare(session: Session, what: str, count: int, window: str, *, limited: bool) -> None:
-    """The seconds from the first byte of the request to the end of the last job, by both ways in turn."""
+    """Measure the seconds from the request's first byte to the end of the last job, by both ways in turn."""
     taken: dict[str, list[float]] = {"native": [], "door": []}
     for _ in range(3 if session.full else 2):
         for name, submit in (("native", _native), ("door", _door)):
@@ -120,7 +120,7 @@ def _door(address: str, key: str, bodies: list[dict[str, Any]], window: str) -> 
 
 
 def _large_file(session: Session) -> None:
-    """A file of LARGE_MB: the most memory that the web process has beyond what it began with."""
+    """Send a file of LARGE_MB, and report by how much the web process's memory grew at most."""
     with (
         TemporaryDirectory() as folder,
         running_sandbox() as provider,

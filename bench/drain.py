@@ -36,7 +36,7 @@ FULL_ROUNDS = 6
 LIMITED = "limited"
 PAYLOAD = "payload"
 TRACED = "traced"
-SAMPLED = 100  # one submission of so many
+SAMPLED = 100  # one submission in so many
 WAL_TARGET = 2_400
 
 
@@ -80,7 +80,7 @@ def measure(session: Session) -> None:
 
 
 def _compare_traced(session: Session) -> None:
-    """Drain the same jobs with OpenTelemetry off and then on, with none of them, some, or all sampled."""
+    """Drain the same jobs with OpenTelemetry off and then on, with no jobs, some, or all of them sampled."""
     with tempfile.TemporaryDirectory() as directory, collecting(Path(directory)) as collector:
         sampled = partial(sampled_batches, JOBS, environ=collector.environ)
         shapes: dict[str, tuple[str, Callable[[], None]]] = {
@@ -107,9 +107,9 @@ class Costs:
     The cost of all jobs of one run.
 
     Attributes:
-        python, postgres: CPU seconds; PostgreSQL's are 0 where it is not the benchmark's own server.
-        wal_bytes: What the server logged, the whole pages that follow a checkpoint included.
-        dead_rows: Versions of rows that updates and deletes left to vacuum, whether or not it has been there.
+        python, postgres: CPU seconds; PostgreSQL's are 0 if it is not the benchmark's own server.
+        wal_bytes: The write-ahead log, with the whole pages that follow a checkpoint.
+        dead_rows: The versions of rows that updates and deletes left to vacuum, even if it has removed them since.
     """
 
     python: float

@@ -19,7 +19,7 @@ from jobs.states import JobState
 from queueops.tenancy.models import Project
 
 FLOOD = 200_000
-AGED_SECONDS = 1200  # beyond the first threshold of a normal job, 15 minutes
+AGED_SECONDS = 1200  # more than 15 minutes, at which a normal job's priority first rises
 HELD_SECONDS = 0.1  # how long each of the flood's jobs runs: the slots stay busy to the end
 SINGLES = 30
 FULL_SINGLES = 45
@@ -52,7 +52,10 @@ def measure(session: Session) -> None:
 
 
 def _start_delays(session: Session, singles: int, *, flooded: bool = True) -> tuple[list[float], float]:
-    """Return the ms from each submission's return to its handler's call, and the flood's completed jobs a second."""
+    """
+    Return the milliseconds from each submission's return to its handler's call, and the flood's completed jobs a
+    second.
+    """
     template, seed = ("flood", _seed_flood) if flooded else ("project", one_project)
     with (
         session.databases.copy(template, seed) as url,

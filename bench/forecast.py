@@ -1,4 +1,4 @@
-"""How far off forecasts are: the foretold cost and duration of questions to a model, and the real ones."""
+"""How far off forecasts are: the forecast and the real cost and duration of questions to a model."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from tests.support.sandbox import Sandbox, running_sandbox
 
 SERVICE, MODEL, CREDENTIAL = "forecast", "small-1", "forecast"
 WINDOW_SECONDS, FULL_WINDOW_SECONDS = 5, 60
-WINDOWS = 4  # about as many as the batch takes at the pace of the limit that binds
-LESSON = 60  # calls that teach what calls like these take
-OUTPUT_TOKENS = 90  # fewer where a question allows fewer
+WINDOWS = 4  # about as many windows as the batch takes at the pace of the binding limit
+LESSON = 60  # calls from which the forecast learns what such calls take
+OUTPUT_TOKENS = 90  # fewer if a question allows fewer
 MIN_ALLOWED, MAX_ALLOWED = 20, 400
 SHORTEST, LONGEST = 40, 400  # words of a question
-TOKENS_OF_A_CALL = 380  # about, at the sandbox's count
-TOKEN_FACTOR = 1.15  # the provider's tokenizer takes so many more than we estimate
+TOKENS_OF_A_CALL = 380  # about, as the sandbox counts
+TOKEN_FACTOR = 1.15  # the provider's tokenizer counts so many times our estimate
 LATENCY = {"mode": "lognormal", "median_milliseconds": 80, "sigma": 0.4}
 ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 PRICES = {"input_tokens": 2_000_000, "output_tokens": 8_000_000}
-# By the unit that binds: calls and tokens that the provider allows in a window.
+# The calls and tokens that the provider allows in a window, by the binding unit.
 QUOTAS = {"tokens": (120, 24_000), "requests": (50, 60_000)}
 DOCUMENTS, MIN_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH = 20, 5_000, 200_000  # tokens, in parts of 8,000
 DOCUMENTS_QUOTA = (600, 250_000)
-LOOKS_AT_THE_END = 5  # while documents go, evenly over the time that was told
+LOOKS_AT_THE_END = 5  # while documents go, spread evenly over the forecast time
 
 
 def measure(session: Session) -> None:
@@ -66,7 +66,7 @@ def measure(session: Session) -> None:
 
 
 def _measure_documents(session: Session, window: float) -> None:
-    """Compare the forecasts of documents in parts with their end: before they are submitted, and as they go."""
+    """Compare forecasts of documents in parts with their real end: forecasts before the submission, and as they go."""
     with ExitStack() as stack:
         provider = stack.enter_context(running_sandbox())
         url = stack.enter_context(session.databases.copy("forecast", one_project))
@@ -106,7 +106,7 @@ def _measure_documents(session: Session, window: float) -> None:
 def _documents() -> Iterator[dict[str, Any]]:
     step = (MAX_DOCUMENT_LENGTH - MIN_DOCUMENT_LENGTH) / (DOCUMENTS - 1)
     for number in range(DOCUMENTS):
-        place = number * 7 % DOCUMENTS  # in no order
+        place = number * 7 % DOCUMENTS  # in mixed order
         payload = {
             "provider": "openai",
             "service": SERVICE,
@@ -120,11 +120,11 @@ def _documents() -> Iterator[dict[str, Any]]:
 
 
 def _compare(binds: str, quota: tuple[int, int], window: float, report: Report) -> tuple[float, float]:
-    """Make calls to learn from, forecast and submit a batch, and return by which shares price and time were off."""
+    """Make calls to learn from, then forecast and submit a batch. Return by what shares price and time were off."""
     submit_batch(_questions(LESSON, seed=1), project_id=PROJECT, actor="bench")
     wait_until_finished(LESSON, seconds=30 + 20 * window)
     _wait_until_learned()
-    time.sleep(1.1 * window)  # the windows then have room again after the lesson
+    time.sleep(1.1 * window)  # until the windows have room again after the lesson
     calls, tokens = quota
     count = round(WINDOWS * min(calls, tokens / TOKENS_OF_A_CALL))
     told = forecast_submission(_questions(count, seed=2), project_id=PROJECT)
@@ -156,7 +156,7 @@ def _calls(batch: Any) -> int:
 
 
 def _wait_until_learned() -> None:
-    """Until executors have written what the lesson's calls took, and the flow how long they did."""
+    """Wait until executors have written the tokens of the lesson's calls, and the flow their durations."""
     learned = CostEstimate.objects.filter(id=f"{PROJECT}|{SERVICE}|llm.generate|{MODEL}")
     wait_for(lambda: len(learned.values_list("outputs", flat=True).first() or []) >= LESSON, what="the lesson's tokens")
     flow = FlowSample.objects.filter(service=SERVICE, span_seconds=0)

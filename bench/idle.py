@@ -9,7 +9,7 @@ from bench.harness.seeding import one_project
 from bench.harness.session import Session, run
 
 EXECUTORS = 2
-SETTLE_SECONDS = 75.0  # until the start is over and autovacuum has been through the new database
+SETTLE_SECONDS = 75.0  # until the start is over and autovacuum has seen the new database
 SECONDS, FULL_SECONDS = 60.0, 600.0
 TARGET_PERCENT = 2.0
 

@@ -1,4 +1,6 @@
-"""Which incidents raise alerts, how soon and how often; which alerts a healthy day raises; how good forecasts are."""
+"""
+Which incidents raise alerts, how soon and how often; which alerts a healthy day raises; how far off forecasts are.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.support.incidents import (
 from tests.support.sandbox import running_sandbox
 
 TOLD_WITHIN_SECONDS = 60.0
-CALLS, FULL_CALLS = 240, 900  # of each user
+CALLS, FULL_CALLS = 240, 900  # calls of each user
 
 
 def measure(session: Session) -> None:
@@ -57,7 +59,9 @@ def measure(session: Session) -> None:
 
 
 def _incident(session: Session, name: str) -> list[tuple[float, str]]:
-    """How many seconds after it began which kinds of alerts were received."""
+    """
+    Begin an incident; return the alerts that were received, each with its seconds since the beginning and its kind.
+    """
     with session.databases.copy("project", one_project) as url, running_sandbox() as sandbox, paged() as pager:
         with cluster(url, environ=SETTINGS):
             begun = time.monotonic()
@@ -69,7 +73,7 @@ def _incident(session: Session, name: str) -> list[tuple[float, str]]:
 
 
 def _night(session: Session) -> list[str]:
-    """Five causes in one night, each acknowledged before the next: what the messages said."""
+    """Let five causes happen in one night, each acknowledged before the next; return the messages."""
     with session.databases.copy("project", one_project) as url, running_sandbox() as sandbox, paged() as pager:
         allowed = replace(settings.QUEUEOPS, allow_loopback_targets=True)
         with cluster(url, environ=SETTINGS), override_settings(QUEUEOPS=allowed):
@@ -78,10 +82,10 @@ def _night(session: Session) -> list[str]:
 
 def _healthy_day(session: Session) -> tuple[list[str], list[tuple[Foretold, float]]]:
     """
-    Run five batches at once: each is slowed by its user's quota, and all together by the project's.
+    Run five batches at once. Each is slowed by its user's quota, and all together by the project's quota.
 
     Returns:
-        The kinds of alerts that were received, and what was foretold with its error.
+        The kinds of alerts that were received, and each forecast with its error.
     """
     calls = FULL_CALLS if session.full else CALLS
     with session.databases.copy("project", one_project) as url, running_sandbox() as sandbox, paged() as pager:

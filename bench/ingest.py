@@ -45,7 +45,7 @@ def measure(session: Session) -> None:
     report = session.report
     events = FULL_EVENTS if session.full else EVENTS
     with session.databases.copy("allowance", one_allowance) as url:
-        together(CLIENTS, _batches(CLIENTS * BATCH))  # connections, plans
+        together(CLIENTS, _batches(CLIENTS * BATCH))  # opens connections and prepares plans
         python, postgres = time.process_time(), cpu_seconds(session.postmaster)
         rates = [events / together(CLIENTS, _batches(events)) for _ in range(ROUNDS)]
         python, postgres = time.process_time() - python, cpu_seconds(session.postmaster) - postgres
@@ -74,7 +74,7 @@ def measure(session: Session) -> None:
 
 
 def together(clients: int, work: list[Callable[[], object]]) -> float:
-    """Do all of the work in so many threads, each with its connection; return the seconds."""
+    """Do all of the work in so many threads, each with its own connection; return the seconds."""
     left, lock, failures = iter(work), threading.Lock(), []
 
     def client() -> None:
@@ -127,7 +127,7 @@ def _bodies(events: int) -> list[bytes]:
 
 
 def _reserve_all() -> list[float]:
-    """Milliseconds of each reservation, of clients that reserve again as soon as they are answered."""
+    """Return the milliseconds of each reservation; each client reserves again as soon as it is answered."""
     taken: list[float] = []
 
     def client(number: int) -> Callable[[], object]:

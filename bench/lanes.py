@@ -36,12 +36,12 @@ from tests.support.saturation import (
 # A lane for each window mode of a provider, each at its own provider; the first lane has the deep backlog.
 DEPTHS = {"sliding": 100_000, "aligned": 5_000, "anchored": 5_000}
 LANES = {mode: Account(f"saturated-{mode}", "only") for mode in DEPTHS}
-# Users of one project whose window is full while their own nearly are, at a provider of their own.
+# Users of one project, at another provider. The project's window is full, and the users' own windows nearly are.
 SHARED = [Account("shared", f"u{number}") for number in range(7)]
 SHARED_DEPTH = 5_000
 WINDOW_SECONDS = 10
 FULL_WINDOW_SECONDS = 60
-LATE_SECONDS = 0.15  # how much later than others a call may arrive; a tenth more would cost the target by itself
+LATE_SECONDS = 0.15  # how much later than others a call may arrive; with a tenth more, the target would be missed
 WINDOWS = 3.5  # any three whole windows in this time are judged
 EVERY_SECONDS = 0.1
 WARM_UP = 10
@@ -120,7 +120,7 @@ def _beside(
 
 
 def _free_lane(seconds: float) -> list[float]:
-    """Submit to the lane that has room; milliseconds from each submission's return to its handler's call."""
+    """Submit to the lane that has room; return the milliseconds from each submission's return to its handler's call."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
         ear.bind(("127.0.0.1", 0))
         ear.settimeout(ANSWER_SECONDS)

@@ -47,7 +47,7 @@ def _seed() -> None:
 
 
 async def _small_reads(address: str, quiet: str, loud: str, *, reads: int, readers: int) -> tuple[list[float], float]:
-    """Seconds of each small read, one after the other; and the large pages a second meanwhile."""
+    """Return the seconds of each small read, made one after the other, and the large pages a second meanwhile."""
     pages = 0
     over = asyncio.Event()
 

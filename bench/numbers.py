@@ -1,4 +1,4 @@
-"""How long another tenant's job waits beside payloads full of numbers such as 1e308, and what they take of a worker."""
+"""How long another tenant's job waits beside payloads full of numbers such as 1e308, and what these cost a worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from queueops.tenancy.models import Project
 
 QUIET = "quiet"
 PAYLOADS = 10
-NUMBERS = 283_000  # 1.7 MB of text; as jsonb it is read as 88 MB
+NUMBERS = 283_000  # 1.7 MB of text, which jsonb would make 88 MB
 ROUNDS = 5
 FULL_ROUNDS = 20
 ANSWER_SECONDS = 60.0

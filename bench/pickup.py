@@ -40,7 +40,7 @@ def measure(session: Session) -> None:
 
 
 def _delays(session: Session, count: int, *, listen: bool, commits: list[float]) -> list[float]:
-    """Milliseconds; 0 where the handler began before the submission's commit was known to the producer."""
+    """Return the delays in milliseconds; 0: the handler began before the producer knew of the commit."""
     with (
         session.databases.copy("project", one_project) as url,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear,

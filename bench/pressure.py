@@ -31,27 +31,29 @@ from tests.support.own_server import bring_back
 
 WARM_UP_JOBS = 5_000
 CAPACITY_JOBS = 30_000
-BASE_SHARE = 0.5  # of the jobs that this machine submits and drains a second: a load that a queue is bought for
-HIGH_LOAD = 1.5  # times the base
+BASE_SHARE = 0.5  # the usual load, as a share of the jobs that this machine submits and drains a second
+HIGH_LOAD = 1.5  # times the base load
 BURST_SECONDS = 5.0  # of the base load, submitted at once
-SECONDS, FULL_SECONDS = 20.0, 600.0  # of each pressure
-AFTER_SECONDS = 15.0  # of the base load, once a fault is over and what it held up is done
+SECONDS, FULL_SECONDS = 20.0, 600.0  # how long each pressure lasts
+AFTER_SECONDS = 15.0  # how long the base load goes on once a fault is over and the queue has caught up
 CATCH_UP_SECONDS = 120.0
 SUBMIT_SECONDS = 0.1
 READERS = 4
-TIMES, EVERY_SECONDS = 5, 2.0  # of kills
-HELD_SECONDS = 10.0  # no connection is free
+TIMES, EVERY_SECONDS = 5, 2.0  # how often, and how far apart, processes are killed
+HELD_SECONDS = 10.0  # how long no connection is free
 PINNED = "pinned"
 UNFINISHED = ("queued", "rate_limited", "dispatched", "in_progress", "retried")
 
 
 class Producer(threading.Thread):
-    """Submits `rate` jobs a second in ten batches; while the database is down it submits none, then or later."""
+    """
+    Submits `rate` jobs a second in ten batches. Jobs that were due while the database was down are never submitted.
+    """
 
     def __init__(self, rate: float) -> None:
         super().__init__(daemon=True)
         self.rate = rate
-        self.burst = 0  # to be submitted beside, at once
+        self.burst = 0  # jobs to add to the next batch
         self.submitted = 0  # jobs whose submission was confirmed
         self._over = threading.Event()
 
@@ -73,12 +75,12 @@ class Producer(threading.Thread):
 @dataclass(slots=True)
 class Trial:
     """
-    Pressures that are tried.
+    The pressures that were tried, and their outcomes.
 
     Attributes:
         base: Jobs a second.
-        phases: By name, when it began and ended by the database's clock, jobs completed a job submitted, and rows that
-            waited for vacuum at its end.
+        phases: By name: begin and end by the database's clock, completed jobs for each submitted job, and rows that
+            wait for vacuum in the end.
     """
 
     url: str
@@ -87,7 +89,7 @@ class Trial:
     phases: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
 
     def measure(self, name: str, seconds: float) -> float:
-        """Let a phase pass; return the jobs completed a job submitted."""
+        """Let a phase pass; return the completed jobs for each submitted job."""
         begun, offered, completed = database_now(), self.producer.submitted, _counted("completed")
         time.sleep(seconds)
         ratio = (_counted("completed") - completed) / max(1, self.producer.submitted - offered)
@@ -95,7 +97,7 @@ class Trial:
         return ratio
 
     def catch_up(self) -> float:
-        """Wait until no more is open than a second of the load; return the seconds."""
+        """Wait until no more jobs are open than a second's load; return the seconds."""
         begun = time.monotonic()
         while _counted(*UNFINISHED) > self.base:
             if time.monotonic() - begun > CATCH_UP_SECONDS:
@@ -149,7 +151,7 @@ def _fail(trial: Trial, name: str, fault: Callable[[Trial], None]) -> float:
 
 @contextmanager
 def _idle_in_transaction(trial: Trial) -> Iterator[None]:
-    """A session that has an id of a transaction and does nothing: vacuum removes nothing that dies meanwhile."""
+    """Keep a session idle in a transaction that has an id: vacuum can remove no row that dies meanwhile."""
     with psycopg.connect(trial.url) as held:
         held.execute("SET idle_in_transaction_session_timeout = 0")  # the embedded server would end it after a minute
         held.execute("SELECT pg_current_xact_id()")
@@ -158,7 +160,7 @@ def _idle_in_transaction(trial: Trial) -> Iterator[None]:
 
 @contextmanager
 def _active_readers(trial: Trial) -> Iterator[None]:
-    """Sessions that read all jobs in one snapshot each, and keep it for a while."""
+    """Run sessions that each read all jobs in one snapshot, and keep the snapshot for a while."""
     over = threading.Event()
 
     def read() -> None:
@@ -193,7 +195,7 @@ def _event_burst(trial: Trial) -> Iterator[None]:
 
 @contextmanager
 def _backup(trial: Trial) -> Iterator[None]:
-    """Backups are made, one after the other."""
+    """Make backups, one after the other."""
     over = threading.Event()
 
     def back_up() -> None:
@@ -253,11 +255,11 @@ PRESSURES = {
     "backup": _backup,
 }
 FAULTS = {"backend_kill": _backend_kill, "pool_exhaustion": _pool_exhaustion, "repeated_kills": _repeated_kills}
-RESTARTS = {"postgres_restart": "fast", "crash_recovery": "immediate"}  # the ways to stop a server
+RESTARTS = {"postgres_restart": "fast", "crash_recovery": "immediate"}  # how the server is stopped
 
 
 def _capacity() -> float:
-    """Jobs a second, from the first submission to the last end."""
+    """Return the jobs a second, from the first submission to the last end."""
     submit_batch(noop_lines(WARM_UP_JOBS), project_id=PROJECT, actor="bench")
     wait_until_finished(WARM_UP_JOBS, seconds=60)
     begun = time.monotonic()
@@ -283,7 +285,7 @@ def _dead_rows() -> int:
 
 
 def _wait_p99(begun: float, ended: float) -> float:
-    """Milliseconds from submission to start, of the jobs submitted in a phase."""
+    """Return the 99th percentile of the milliseconds from submission to start, of the jobs submitted in a phase."""
     return _number(
         "SELECT coalesce(1000 * percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM started - created)), 0)"
         " FROM (SELECT created_at AS created, first_attempt_at AS started FROM jobs_job"

@@ -1,4 +1,4 @@
-"""How soon browsers see a commit: clients that each watch a job, operators' sockets, and a steady stream."""
+"""How soon browsers see a commit, with clients that each watch a job, operators' sockets, and a steady stream."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ EVENTS_PER_SECOND = 2_000
 SECONDS = 20
 FULL_SECONDS = 300
 WARM_UP_SECONDS = 5
-LAST_SECONDS = 2  # for what is still on its way when the stream ends
+LAST_SECONDS = 2  # for events that are still on their way when the stream ends
 OPEN_SECONDS = 60
 ACK_SECONDS = 1.0
 ACK_MESSAGES = 100
 
 
 class Browser:
-    """Reads its socket, acknowledges as clients do, and notes how old each event was when it came."""
+    """Reads its socket, acknowledges messages as clients do, and notes the age of each event that comes."""
 
     def __init__(self, url: str, origin: str, *, key: str = "", cookie: str = "") -> None:
         self.url = url
@@ -63,7 +63,7 @@ class Browser:
 
     def _take(self, message: dict[str, Any]) -> None:
         if message["type"] == "event":
-            # Taken before the commit, whose duration is part of the delay.
+            # The event's time is taken before its commit, so the commit's duration is part of the delay.
             with suppress(ValueError):
                 written_at = float(message["event"]["message"])
                 self.delays.append((written_at, (time.time() - written_at) * 1000))
@@ -85,7 +85,7 @@ class WatchedStream:
         missing: Events that no client received.
         grown_mb: By how much the web process's resident memory grew.
         cpu: The web process's share of a core.
-        whole: Snapshots and stats sent.
+        whole: How many snapshots and stats were sent.
     """
 
     delays: list[float]
@@ -159,7 +159,7 @@ async def _watch(browsers: list[Browser], feeds: list[Browser], pid: int, *, url
 
 
 def _operator() -> str:
-    """The cookie of somebody who may see everything."""
+    """Return the cookie of somebody who may see everything."""
     client = Client()
     client.force_login(User.objects.create_superuser("bench", "", "a password for benchmarks"))
     return f"sessionid={client.session.session_key}"

@@ -66,7 +66,7 @@ def _storm(session: Session, quota: Quota, *, limited: bool) -> Judgement:
         with cluster(url, environ=ALLOW_LOOPBACK):
             wait_for(lambda: sandbox.counters()["received"], what="the first call")
             begun = time.time()
-            time.sleep(quota.window_seconds)  # the flood is on
+            time.sleep(quota.window_seconds)  # until the flood has begun
             single = submit_single(LONE, name="lone")
             time.sleep(max(0.0, begun + WINDOWS * quota.window_seconds - time.time()))
             until = time.time()

@@ -1,4 +1,4 @@
-"""How fast work is taken in: by the service, over HTTP in bulk, and over HTTP one by one."""
+"""How fast jobs are accepted: by the service, over HTTP in bulk, and over HTTP one by one."""
 
 from __future__ import annotations
 

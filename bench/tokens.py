@@ -30,19 +30,19 @@ FULL_WINDOW_SECONDS = 60
 LATE_SECONDS = 0.15  # as for the lanes
 WINDOWS = 3.5  # any three whole windows in this time are judged
 HIDDEN_WINDOWS = 10
-INPUT_TOKENS, OUTPUT_TOKENS = 60_000, 40_000  # a window; input is what binds
+INPUT_TOKENS, OUTPUT_TOKENS = 60_000, 40_000  # in a window; input tokens bind
 FEWEST, MOST = 200, 400  # tokens of a prompt
 ANSWER_TOKENS = 64
 DEPTHS = {**dict.fromkeys(MODES, 1_500), HIDDEN: 2_500}
 CACHED = "cached"
-FREE, COUNTED = "free", "counted"  # what a cache had: as at Anthropic, and as at OpenAI
+FREE, COUNTED = "free", "counted"  # cached input: free as at Anthropic, or counted as at OpenAI
 CACHED_SHARE = 0.9
-INSTRUCTION_TOKENS = 2_700  # the same in each call: with the mean of FEWEST and MOST, CACHED_SHARE of the input
-CACHED_QUOTAS = {FREE: INPUT_TOKENS, COUNTED: 10 * INPUT_TOKENS}  # a window, some 200 calls of either
+INSTRUCTION_TOKENS = 2_700  # the same in each call; about CACHED_SHARE of all its input
+CACHED_QUOTAS = {FREE: INPUT_TOKENS, COUNTED: 10 * INPUT_TOKENS}  # in a window, for some 200 calls of either
 CACHED_DEPTH = 1_500
-CACHED_ANSWER_TOKENS = 16  # so that input binds where a tenth of it counts
+CACHED_ANSWER_TOKENS = 16  # so few that input binds even if only a tenth of it counts
 EMBED = "embed"
-EMBED_TOKENS, EMBED_REQUESTS = 600_000, 100  # a window; tokens bind
+EMBED_TOKENS, EMBED_REQUESTS = 600_000, 100  # in a window; tokens bind
 ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 
 Counts = Callable[[Mapping[str, Any]], int]  # the tokens that a provider counts for a call
@@ -56,7 +56,9 @@ def measure(session: Session) -> None:
 
 
 def measure_embed(session: Session) -> None:
-    """Texts for llm.embed through a quota of tokens and one of requests, each a window; `--full`: 10,000 of them."""
+    """
+    Send texts for llm.embed through a quota of tokens and one of requests in a window; 10,000 texts with `--full`.
+    """
     window, texts = (FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS), 10_000 if session.full else 3_000
     with ExitStack() as stack:
         provider = stack.enter_context(running_sandbox())
@@ -109,7 +111,7 @@ def measure_modes(session: Session) -> None:
 
 
 def measure_cached(session: Session) -> None:
-    """Measure cached input; the first window is left out, in which the cached share is learned."""
+    """Measure cached input. The first window, in which the cached share is learned, is left out."""
     window = FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS
     with ExitStack() as stack:
         providers = {name: stack.enter_context(running_sandbox()) for name in CACHED_QUOTAS}
@@ -245,7 +247,7 @@ def _least_use(
     counts: Counts = itemgetter("prompt_tokens"),
     quota: int = INPUT_TOKENS,
 ) -> float:
-    """The least part of a quota that was used in any three windows in a row."""
+    """Return the least part of a quota that was used in any three windows in a row."""
     taken = sorted((call["at"], counts(call)) for call in calls if call["accepted"] and call["at"] <= until)
     times = [at for at, _ in taken]
     sums: list[int] = [0, *accumulate(tokens for _, tokens in taken)]

@@ -1,8 +1,8 @@
 """
-The cost of a traced job's spans, in CPU and by themselves: the rest of a drain is as dear, and noisier.
+The CPU time of a traced job's spans alone: within a whole drain, it would be lost in the noise.
 
-Jobs are submitted within sampled traces, claimed and completed before. An executor's work for their spans is then done
-again with these claims, up to the last byte that a collector takes.
+Jobs are first submitted within sampled traces, claimed and completed. Then an executor's work for their spans is
+repeated with these claims, until a collector has taken the last byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.collector import collecting
 
 JOBS = 9_000
 CLAIMED = 100
-CLAIMS = 15  # a round, not more jobs than may wait at once: an executor would let go of the rest
+CLAIMS = 15  # in a round: an executor would drop the spans of more jobs
 A_ROUND = CLAIMED * CLAIMS
 SPANS_A_JOB = 4
 ROUNDS = 5
@@ -74,7 +74,7 @@ def _measure(session: Session, name: str, rounds: int) -> None:
         _go_through(some, spans)
         inline = time.thread_time() - inline
         spans.stop()
-        if number:  # the first warms up
+        if number:  # the first round only warms up
             spent = time.process_time() - begun, inline, cpu_seconds(session.postmaster) - served
             for kept, seconds in zip(figures.values(), spent, strict=True):
                 kept.append(seconds / A_ROUND * 1e6)
@@ -85,7 +85,7 @@ def _measure(session: Session, name: str, rounds: int) -> None:
 
 
 def _measure_off(session: Session) -> None:
-    """The questions at a submission of one job where nothing is traced; an executor asks whether it has spans."""
+    """Measure what a submission of one job costs if nothing is traced."""
     with mock.patch.dict(os.environ, {"OTEL_TRACES_EXPORTER": "none"}):
         tracing.tracer.cache_clear()
         begun = time.thread_time()
@@ -99,7 +99,7 @@ def _measure_off(session: Session) -> None:
 
 
 def _completed(executor: UUID) -> list[Claim]:
-    """Claims of as many jobs as an executor takes, all completed since."""
+    """Claim and complete all jobs, as many in each claim as an executor takes; return the claims."""
     turns, gate = ClassTurns(), LaneGate()
     claims = []
     for _ in range(JOBS // CLAIMED):
@@ -114,7 +114,7 @@ def _go_through(claims: list[Claim], spans: JobSpans) -> None:
         spans.find([outcome.job for outcome in claim], time.time_ns())
         spans.begin()
         for outcome in claim:
-            contextvars.copy_context().run(_call, spans, outcome)  # as of a task
+            contextvars.copy_context().run(_call, spans, outcome)  # as in a task of its own
         spans.ended(claim)
 
 

@@ -25,17 +25,17 @@ WAITERS = 2_000
 FULL_WAITERS = 10_000
 OTHER = "other"
 WAIT_SECONDS = 60
-ENDS = 200  # of jobs with a waiter each, one after the other
+ENDS = 200  # ends of jobs that each have a waiter, one after the other
 EVERY_SECONDS = 0.1
-OPENING = 50  # requests a second while they come
-REQUESTS_PER_MINUTE = "1000000"  # all of them are one machine's
+OPENING = 50  # requests a second while the waiters come
+REQUESTS_PER_MINUTE = "1000000"  # all requests come from one machine
 
 
 @dataclass(slots=True)
 class Notices:
     """
     Attributes:
-        at: By job or batch, when each of its waiters had the answer; of time.monotonic.
+        at: When each waiter had its answer, by job or batch, in time.monotonic.
     """
 
     at: dict[str, list[float]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Notices:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Milliseconds from before the commit of an end to the answer, and what the waiters cost the web process."""
+    """The milliseconds from just before an end's commit to the answer, and what the waiters cost the web process."""
 
     single: list[float]
     many: list[float]
@@ -72,7 +72,7 @@ def measure(session: Session) -> None:
 
 
 def _submit(project: str, count: int) -> tuple[UUID, list[UUID]]:
-    """The batch and its jobs."""
+    """Submit a batch; return it and its jobs."""
     lines = [b'{"kind": "bench.noop", "payload": {"row": 1}}'] * count
     batch = submit_batch(lines, project_id=project, actor="bench").id
     return batch, list(Job.objects.filter(batch_id=batch).values_list("pk", flat=True))
@@ -90,7 +90,7 @@ async def _measured(
             for kind, pk in wanted
         ]
         while await _held(http, address) < 0.98 * len(wanted):  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(5.0)  # the page costs more than a waiter
+            await asyncio.sleep(5.0)  # reading the page of metrics costs more than a waiter
         opened = time.monotonic() - began
         grown, used, began = memory_mb(pid)[0] - before, cpu_seconds(pid), time.monotonic()
         single = []
@@ -116,7 +116,7 @@ async def _wait(http: aiohttp.ClientSession, url: str, key: str, *, told: Notice
     """Wait as a client does: request the end, and repeat the request when its time is over."""
     async with turns:
         asking = asyncio.create_task(_ask(http, url, key))
-        await asyncio.wait([asking], timeout=1.0)  # it is held now
+        await asyncio.wait([asking], timeout=1.0)  # the request is held by now
     while not await asking:
         asking = asyncio.create_task(_ask(http, url, key))
     told.at.setdefault(url.split("/")[-2], []).append(time.monotonic())

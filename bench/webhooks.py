@@ -54,7 +54,7 @@ def _drain(session: Session, url: str, project: str) -> tuple[float, float]:
     if project:
         _hear(project)
     pause_scope("global", "", actor="bench")
-    # No message is sent meanwhile: their jobs would be drained, too.
+    # No message is sent meanwhile: the messages' jobs would be drained, too.
     with cluster(url, executors=PROCESSES, environ={"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "1"}):
         postgres, begun = cpu_seconds(session.postmaster), time.monotonic()
         resume_scope("global", "", actor="bench")
@@ -64,7 +64,7 @@ def _drain(session: Session, url: str, project: str) -> tuple[float, float]:
 
 
 def _read(session: Session) -> None:
-    """The time added to reading the whole log of a drain, and the messages of a flood."""
+    """Measure the time added to reading the whole log of a drain, and the messages for many ended jobs."""
     newest = JobEvent.objects.order_by("-id").values_list("id", flat=True)[0]
     session.report.figure("a part of the log, no webhook", f"{_probe(newest):.0f} us", "one look for one")
     for hearers in HEARERS:
@@ -83,7 +83,7 @@ def _read(session: Session) -> None:
     begun = time.monotonic()
     while WebhookJob.objects.filter(delivery_id=None).exists():
         WebhooksDuty().do()
-        WebhookDelivery.objects.update(is_open=False)  # as if each had arrived at once
+        WebhookDelivery.objects.update(is_open=False)  # as if each message had arrived at once
     seconds = time.monotonic() - begun
     session.report.figure(
         f"{TOLD:,} ended jobs leave in", f"{WebhookDelivery.objects.count()} messages", f"{seconds:.2f} s"

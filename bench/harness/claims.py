@@ -1,4 +1,4 @@
-"""How long claims take, each batch completed before the next."""
+"""How long claims take; each batch is completed before the next claim."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jobs.services.claim.lanes import LaneGate
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Succeeded
 
-WARM_UP = 5  # until the statements are prepared
+WARM_UP = 5  # claims until the statements are prepared
 
 
 def claim_milliseconds(*, claims: int, wanted: int) -> list[float]:
-    """Return the durations of claims with start and commit, on a connection set as an executor's is."""
+    """Return the durations of claims, with start and commit, on a connection with an executor's settings."""
     with connection.cursor() as cursor:
         cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
     connection.connection.prepare_threshold = 2

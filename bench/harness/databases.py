@@ -14,7 +14,7 @@ from psycopg import sql
 
 from .report import ROOT
 
-# The content of a template depends on this; a change makes new ones, and the old ones are dropped.
+# The templates' content depends on these files: a change to a file makes new templates, and drops the old ones.
 SOURCES = (
     "*/migrations/*.py",
     "*/*/migrations/*.py",
@@ -32,7 +32,7 @@ class Databases:
     """Databases of one server, named bench_*."""
 
     def __init__(self, server_url: str) -> None:
-        """`server_url`: any database of the server, as a user who may create databases."""
+        """`server_url`: any database of the server, with a user who may create databases."""
         self.server_url = server_url
         self.digest = _digest()
 
@@ -45,8 +45,8 @@ class Databases:
         Give the URL of a fresh copy of the template `name`, and connect Django to it; drop it afterwards.
 
         Args:
-            name: What is seeded; part of the template's name.
-            seed: Fills the template through Django's connection when it does not exist yet.
+            name: The name of the seeded content, which is part of the template's name.
+            seed: Fills a template that does not exist yet, through Django's connection.
         """
         template = self._template(name, seed)
         work = f"bench_work_{name}"
@@ -84,15 +84,15 @@ class Databases:
         if seed is not None:
             seed()
         with connection.cursor() as cursor:
-            cursor.execute("VACUUM (ANALYZE)")  # what autovacuum would have done by then
+            cursor.execute("VACUUM (ANALYZE)")  # autovacuum would have done this by then
         connection.close()
-        # Renamed last: a seeding that was cut off is not taken for a finished one.
+        # Rename last: otherwise a seeding that was cut off would count as finished.
         self._run("ALTER DATABASE {} RENAME TO {}", unfinished, template)
         return template
 
     def _create(self, name: str, template: str) -> None:
         self._drop(name)
-        # Copying files and not through the log: gigabytes of log would be the next run's checkpoint.
+        # Copy files, and not through the log: gigabytes of log would burden the next run with a checkpoint.
         self._run("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
 
     def _drop(self, name: str) -> None:

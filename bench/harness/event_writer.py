@@ -1,4 +1,4 @@
-"""Writes events of the watched jobs at a steady rate, as executors do: many a commit. Prints how many."""
+"""Writes events of the watched jobs at a steady rate, many in each commit, as executors do. Prints how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backlogs that other jobs have to compete with."""
+"""Backlogs that compete with other jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .seeding import PROJECT, noop_lines, one_project
 
 
 def old_flood(count: int, *, aged_seconds: float, held_seconds: float) -> None:
-    """One project's normal jobs that have waited so long; each will occupy a slot for `held_seconds`."""
+    """Make a project's normal jobs that have waited for `aged_seconds`; each will occupy a slot for `held_seconds`."""
     one_project()
     largest = settings.QUEUEOPS.max_batch_jobs
     for begun in range(0, count, largest):
         submit_batch(_holding_lines(min(largest, count - begun), held_seconds), project_id=PROJECT, actor="bench")
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")  # past the guard
+        cursor.execute("SET LOCAL session_replication_role = replica")  # without the trigger that guards jobs
         cursor.execute(
             "UPDATE jobs_job SET eligible_since = eligible_since - %(age)s * interval '1 second'",
             {"age": aged_seconds},
@@ -28,7 +28,7 @@ def old_flood(count: int, *, aged_seconds: float, held_seconds: float) -> None:
 
 
 def many_projects(count: int, *, jobs: int) -> None:
-    """A number of projects, each with a number of no-op jobs."""
+    """Make a number of projects, each with a number of no-op jobs."""
     names = [f"project-{number}" for number in range(count)]
     Project.objects.bulk_create(Project(pk=name, name=name, guard_percent=0) for name in names)
     for name in names:

@@ -15,7 +15,7 @@ from jobs.handlers.registry import Done, RunningJob, handler
 
 STAMP = struct.Struct("!qq")  # the job's number, and CLOCK_MONOTONIC in ns, which all processes of a machine share
 
-PAYLOAD_BYTES, RESULT_BYTES = 1_000, 500  # of bench.echo
+PAYLOAD_BYTES, RESULT_BYTES = 1_000, 500  # of a job of kind bench.echo
 
 _sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
@@ -42,13 +42,13 @@ async def noop(job: RunningJob[Nothing]) -> None:
 
 @handler(kind="bench.echo", service="bench", payload=Nothing, idempotent=True)
 async def echo(job: RunningJob[Any]) -> Done:
-    """Give a result of RESULT_BYTES."""
+    """Return a result of RESULT_BYTES."""
     return Done(result_of(RESULT_BYTES))
 
 
 @handler(kind="bench.stamp", service="bench", payload=Stamp, idempotent=True)
 async def stamp(job: RunningJob[Stamp]) -> None:
-    """Say when the handler was called."""
+    """Send the time at which the handler was called."""
     now = time.monotonic_ns()
     _sender.sendto(STAMP.pack(job.payload.number, now), ("127.0.0.1", job.payload.port))
 

@@ -21,7 +21,7 @@ async def post_batch(address: str, key: str, body: bytes) -> float:
 
 
 async def post_jobs(address: str, key: str, *, requests: int, concurrency: int) -> tuple[float, list[float]]:
-    """Submit single jobs over kept connections; return the seconds in all, and those of each request."""
+    """Submit single jobs over kept connections; return the seconds of all requests together, and of each."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     taken: list[float] = []
     left = iter(range(requests))
@@ -43,7 +43,7 @@ async def post_jobs(address: str, key: str, *, requests: int, concurrency: int) 
 
 
 async def post_usage(address: str, key: str, bodies: Sequence[bytes], *, concurrency: int) -> float:
-    """Report batches of usage events over kept connections; return the seconds in all."""
+    """Report batches of usage events over kept connections; return the seconds of all together."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     left = iter(bodies)
 

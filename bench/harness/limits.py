@@ -1,4 +1,4 @@
-"""Limits of the benchmarks' own service, and work that is counted by them."""
+"""Limits of the benchmarks' own service, and jobs that they count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLENTY = 1_000_000_000.0
 
 
 def never_binding() -> None:
-    """A limit for each user and one for the project, of the default algorithms, which always have room."""
+    """Make a limit for each user and one for the project, of the default algorithms; both always have room."""
     write = {"service": SERVICE, "call_type": "write"}
     Limit.objects.create(
         **write,
@@ -32,7 +32,7 @@ def never_binding() -> None:
 
 
 def users_batch(count: int, *, limited: bool) -> None:
-    """A batch of no-op jobs of ten users, with or without limits that count them; none of it started."""
+    """Submit a batch of no-op jobs of ten users, with or without limits that count them."""
     one_project()
     if limited:
         never_binding()

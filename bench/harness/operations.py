@@ -1,4 +1,4 @@
-"""The content of an installation that has worked for days: what operators' pages are measured on."""
+"""The content of an installation that has worked for days, on which operators' pages are measured."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from jobs.services.upkeep.partitions import EVENTS
 from queueops.tenancy.models import Project
 from ratelimits.limits.defaults import load_limits, names_of_defaults
 
-DAYS = 5  # over which the work is spread
+DAYS = 5  # the jobs are spread over so many days
 PROJECTS = 40
 BATCHES = 200
 USERS = 1000
 OPERATOR = "bench-operator"
 TO_CANCEL = "to be cancelled"
-RARE_TAG = "rare"  # of one job in 250,000
+RARE_TAG = "rare"  # one job in 250,000 has it
 LIMITED = "google-sheets"
 
 
 def busy_installation(*, jobs: int, to_cancel: int) -> None:
     """
-    Make a number of jobs, four events each, with their counts, dead letters, counters, executors and sums.
+    Make a number of jobs with four events each, and their counts, dead letters, counters, executors and sums.
 
     Args:
-        to_cancel: Queued jobs of one batch, beside them.
+        to_cancel: How many queued jobs one more batch has.
     """
     names = [f"project-{number:02}" for number in range(PROJECTS)]
     Project.objects.bulk_create(Project(pk=name, name=name.title()) for name in names)
@@ -50,7 +50,7 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
         for name in names
     ]
     with transaction.atomic(), connection.cursor() as cursor:
-        # Past the guard: ended jobs are put in as such. Only superusers may.
+        # Switch the trigger that guards jobs off: it refuses to insert ended jobs. Only superusers may.
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("SET LOCAL work_mem = '256MB'; SET LOCAL maintenance_work_mem = '1GB'")
         for day in range(DAYS + 1):
@@ -80,13 +80,13 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
 
 
 def operators_session() -> str:
-    """Sign the operator in; the cookie of the new session, as a browser sends it."""
+    """Sign the operator in; return the cookie of the new session, as a browser sends it."""
     client = Client()
     client.force_login(get_user_model().objects.get(username=OPERATOR))
     return "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
 
 
-# Every hundred has 70 completed, 20 ready, 5 behind a limit, 2 to be retried, 2 failed, 1 cancelled.
+# Every hundred jobs are 70 completed, 20 ready, 5 behind a limit, 2 to be retried, 2 failed and 1 cancelled.
 _JOBS = """
 INSERT INTO jobs_job (id, project_id, user_id, batch_id, kind, service, call_type, priority, status, payload_text,
                       effect_key, lane, eligible_since, scheduled_at, created_at, updated_at, started_at,
@@ -99,7 +99,7 @@ SELECT id, project, user_id, batch, 'bench.noop', service, 'write',
        CASE WHEN status = 'completed' THEN 100 ELSE 0 END, 0, (status = 'retried')::int, (status = 'rate_limited')::int
   FROM (SELECT *, CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN at + interval '1 second' END AS ended,
                (%(projects)s::text[])[place] AS project,
-               -- Ready ones need no limit's room: claims of them are measured.
+               -- Ready jobs need no limit's room, because claims of them are measured.
                CASE WHEN status = 'rate_limited' THEN %(limited)s
                     WHEN status = 'queued' THEN (ARRAY['http:api.example.com', 'bench'])[1 + number %% 2]
                     ELSE (ARRAY['http:api.example.com', 'gemini', 'bench', 'google-sheets'])[1 + number %% 4]
@@ -120,7 +120,7 @@ SELECT id, project, user_id, batch, 'bench.noop', service, 'write',
                   FROM generate_series(1, %(count)s) AS number) AS arrival) AS job
 """
 
-# Half of the jobs have two tags, one in 250,000 a third.
+# Half of the jobs have two tags; one job in 250,000 has a third.
 _TAGS = """
 INSERT INTO jobs_tag (owner_id, name, project_id)
 SELECT id, tag, project_id
@@ -165,7 +165,7 @@ SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), 0
 HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
 """
 
-# A third of them is open, in fifty groups.
+# A third of the dead letters is open, in fifty groups.
 _LETTERS = """
 INSERT INTO jobs_deadletter (id, job_id, project_id, batch_id, kind, service, payload_text, error_code, error_class,
                              error_message, http_status, remediation, attempts, retry_count, crash_count, fingerprint,

@@ -1,4 +1,4 @@
-"""Real worker and web processes for benchmarks, and what they cost."""
+"""Real worker and web processes for benchmarks, and the CPU time and memory that they take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running `manage.py qcluster`; `executors`: the pids of those that take ordinary jobs."""
+    """A running `manage.py qcluster`; `executors`: the pids of the executors that take ordinary jobs."""
 
     pid: int
     executors: list[int]
@@ -30,9 +30,9 @@ class Cluster:
 @contextlib.contextmanager
 def cluster(database_url: str, *, executors: int = 2, environ: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """
-    Run a cluster with so many general executors, ready when the block begins.
+    Run a cluster with so many general executors, which are ready when the block begins.
 
-    The quarantine worker that every cluster has beside them claims no ordinary job.
+    Every cluster also has a quarantine worker, which claims no ordinary job.
     """
     variables = {
         "DATABASE_URL": database_url,
@@ -57,7 +57,7 @@ def cluster(database_url: str, *, executors: int = 2, environ: Mapping[str, str]
 
 @contextlib.contextmanager
 def web(database_url: str, *, environ: Mapping[str, str] | None = None) -> Iterator[tuple[str, int]]:
-    """Run a web process; gives its address and pid once it answers."""
+    """Run a web process; yield its address and pid once it answers."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     variables = {"DATABASE_URL": database_url, "QUEUEOPS_PORT": str(port), **(environ or {})}
@@ -70,7 +70,7 @@ def web(database_url: str, *, environ: Mapping[str, str] | None = None) -> Itera
                 with urllib.request.urlopen(f"{address}/api/v1/jobs/", timeout=5):  # noqa: S310 - our own address
                     return True
             except urllib.error.HTTPError:
-                return True  # it wants a key
+                return True  # an answer that asks for a key
             except OSError:
                 return False
 
@@ -83,9 +83,9 @@ def web(database_url: str, *, environ: Mapping[str, str] | None = None) -> Itera
 
 def cpu_seconds(pid: int | None) -> float:
     """
-    CPU time, user and system, of a process and its descendants, those it has reaped included.
+    Return the CPU time, user and system, of a process and its descendants, also of those that have ended.
 
-    A descendant is the server's backend or a cluster's worker: all of it is the price of the work done.
+    The descendants are the server's backends or a cluster's workers: they all work for the jobs.
     """
     if pid is None:
         return 0.0
@@ -98,17 +98,17 @@ def cpu_seconds(pid: int | None) -> float:
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Resident and proportional set size in MiB; the first counts pages shared with the cluster in full."""
+    """Return resident and proportional set size in MiB. The first counts pages shared with the cluster in full."""
     info = psutil.Process(pid).memory_full_info()
     return info.rss / 2**20, getattr(info, "pss", info.rss) / 2**20
 
 
 def wait_until_finished(completed: int, *, seconds: float) -> float:
-    """Wait until so many jobs are completed; return the time, on time.monotonic's clock."""
+    """Wait until so many jobs are completed; return the time by time.monotonic."""
     with connection.cursor() as cursor:
         deadline = time.monotonic() + seconds
         while True:
-            # Counters, a few rows: counting jobs would compete with what is measured.
+            # Read the counters, a few rows: counting the jobs would compete with the measured load.
             cursor.execute(
                 "SELECT coalesce(sum(completed), 0) FROM jobs_jobcount"
                 " WHERE batch_id = '00000000-0000-0000-0000-000000000000'"

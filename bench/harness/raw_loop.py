@@ -1,8 +1,8 @@
 """
-The ceiling of `bench.drain`: a plain loop around hand-written SQL that leaves the same record.
+The upper bound for `bench.drain`: a plain loop around hand-written SQL that leaves the same record.
 
-`python -m bench.harness.raw_loop URL [BYTES]` prints `ready`, waits for a line, and drains the table; then it prints
-how many jobs it did and the CPU time that took, as JSON. BYTES: of each job's result.
+`python -m bench.harness.raw_loop URL [BYTES]` prints `ready`, waits for a line, and drains the table. It then prints
+the number of jobs and their CPU time, as JSON. BYTES: the size of each job's result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BATCH = 200
 
 
 def result_of(size: int) -> dict[str, str]:
-    """A result of so many bytes, as JSON."""
+    """Return a result that has so many bytes as JSON."""
     return {"text": "r" * (size - len('{"text": ""}'))}
 
 
@@ -39,7 +39,7 @@ def drain(url: str, result_bytes: int = 0) -> None:
         done = 0
         owned: list[str] = []
         while True:
-            # One commit ends a batch and starts the next.
+            # One commit ends a batch of jobs and claims the next.
             with connection.pipeline():
                 if owned:
                     cursor.execute(finish, {"ids": owned, "result": result})

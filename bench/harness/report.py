@@ -23,7 +23,7 @@ class Report:
     bench: str
     facts: dict[str, str | int]
     metrics: dict[str, float] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # metrics that are words
+    names: dict[str, str] = field(default_factory=dict)  # metrics whose value is a word
     rows: list[tuple[str, str, str]] = field(default_factory=list)
 
     def figure(self, what: str, value: str, note: str = "") -> None:
@@ -33,7 +33,7 @@ class Report:
     def metric(self, name: str, value: float, what: str, note: str = "", *, unit: str = "") -> None:
         """Add a figure to the JSON, and its row to the table."""
         self.metrics[name] = round(value, 3)
-        digits = max(0, 3 - len(f"{abs(value):.0f}"))  # three figures: the rest is noise
+        digits = max(0, 3 - len(f"{abs(value):.0f}"))  # three figures: further digits are noise
         self.figure(what, f"{value:,.{digits}f}{unit and ' ' + unit}", note)
 
     def show(self) -> None:
@@ -54,10 +54,10 @@ class Report:
 
 def environment_facts(dsn: str) -> dict[str, str | int]:
     """
-    Where and on what the figures were measured.
+    Return the machine and the versions on which the figures were measured.
 
     Raises:
-        SystemExit: The server answers commits before they are durable, so that no figure would mean anything.
+        SystemExit: The server answers commits before they are durable: the figures would mean nothing.
     """
     with psycopg.connect(dsn) as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
@@ -74,17 +74,17 @@ def environment_facts(dsn: str) -> dict[str, str | int]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of all do not pass, by nearest rank."""
+    """Return the value that this share of the values does not exceed, by nearest rank."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]
 
 
 def commit_milliseconds(url: str, *, commits: int = 100, rest_seconds: float = 0.0) -> list[float]:
     """
-    Durations of commits that write one row: what the machine's disk charges at the moment, whatever is measured.
+    Return the milliseconds of commits that write one row: the disk's own part of what is measured at the moment.
 
     Args:
-        rest_seconds: Between two of them. A disk that has rested may take ten times as long.
+        rest_seconds: The pause between two commits. A disk that has rested may take ten times as long.
     """
     taken = []
     with psycopg.connect(url, autocommit=True) as connection:

@@ -23,35 +23,35 @@ def one_project() -> None:
 
 
 def issue_key() -> str:
-    """A key that may submit to the project."""
+    """Return a key that may submit to the project."""
     return ProducerKey.issue(Project.objects.get(pk=PROJECT), name="benchmark")[1]
 
 
 def noop_lines(count: int) -> Iterator[bytes]:
-    """A producer's lines: small payloads, as of one API call."""
+    """Yield a producer's lines, whose payloads are as small as for one API call."""
     for number in range(count):
         yield b'{"kind": "bench.noop", "payload": {"row": %d, "text": "a value of ordinary length"}}' % number
 
 
 def echo_lines(count: int) -> Iterator[bytes]:
-    """Lines with a payload of PAYLOAD_BYTES, whose jobs have a result of RESULT_BYTES."""
+    """Yield lines with a payload of PAYLOAD_BYTES, whose jobs have a result of RESULT_BYTES."""
     for number in range(count):
         line = b'{"kind": "bench.echo", "payload": {"row": %d, "text": "' % number
         yield line + b"p" * (PAYLOAD_BYTES - len(b'{"row": 10000, "text": ""}')) + b'"}}'
 
 
 def one_batch(count: int, *, echo: bool = False) -> None:
-    """A batch submitted as producers do it, none of it started."""
+    """Submit a batch as producers do; none of its jobs has started."""
     one_project()
     submit_batch(echo_lines(count) if echo else noop_lines(count), project_id=PROJECT, actor="bench")
 
 
 def sampled_batches(count: int, *, one_of: int, environ: Mapping[str, str]) -> None:
     """
-    Batches of as many jobs as are traced of a submission; one of so many was submitted within a sampled trace.
+    Submit batches of MAX_TRACED jobs; every `one_of`-th batch is submitted within a sampled trace.
 
     Args:
-        environ: What turns tracing on.
+        environ: The variables that turn tracing on.
     """
     one_project()
     with mock.patch.dict(os.environ, {**environ, "OTEL_TRACES_SAMPLER": "parentbased_always_off"}):
@@ -65,7 +65,7 @@ def sampled_batches(count: int, *, one_of: int, environ: Mapping[str, str]) -> N
 
 @contextmanager
 def indexes_built_after(cursor: CursorWrapper) -> Iterator[None]:
-    """Jobs written in the block enter no index but the unique ones; the others are built in one go at its end."""
+    """Drop the indexes that are not unique, and build them again at the block's end: jobs are then written faster."""
     cursor.execute(
         "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
         " WHERE indrelid = 'jobs_job'::regclass AND NOT indisunique"
@@ -80,13 +80,13 @@ def indexes_built_after(cursor: CursorWrapper) -> Iterator[None]:
 
 def depth(*, pending: int, finished: int) -> None:
     """
-    A backlog with its submit events, and finished jobs; written by SQL, as submitting millions would take long.
+    Make a backlog with its submit events, and finished jobs, by SQL: submitting millions would take long.
 
     Finished jobs have no events here: nothing reads or writes the events of a finished job.
     """
     one_project()
     with transaction.atomic(), connection.cursor() as cursor:
-        # Past the guard: finished jobs are put in as such. Only superusers may.
+        # Switch the trigger that guards jobs off: it refuses to insert finished jobs. Only superusers may.
         cursor.execute("SET LOCAL session_replication_role = replica")
         with indexes_built_after(cursor):
             cursor.execute(_JOBS, {"count": finished, "status": "completed", "oldest": 2 * 3600})
@@ -103,7 +103,7 @@ def depth(*, pending: int, finished: int) -> None:
         )
 
 
-# Ids are UUIDv7 as Python makes them, in the order of arrival; PostgreSQL has a function for it from 18 on only.
+# Ids are UUIDv7 as Python makes them, in the order of arrival: PostgreSQL has a function for these only from 18 on.
 _JOBS = f"""
 INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload_text, effect_key,
                       eligible_since, created_at, updated_at, started_at, first_attempt_at, finished_at, progress,

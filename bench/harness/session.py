@@ -24,8 +24,8 @@ class Session:
 
     Attributes:
         postmaster: The pid of the embedded server, whose CPU time can be shown; None: another server is used.
-        full: The long form was asked for.
-        options: Which of the benchmark's own options were given.
+        full: Whether the long form was asked for.
+        options: The benchmark's own options that were given.
     """
 
     report: Report
@@ -40,7 +40,7 @@ def run(bench: str, measure: Callable[[Session], None], *, options: Mapping[str,
     Carry out one benchmark as the command line asks.
 
     Args:
-        options: Its own switches: what each does, by name.
+        options: The benchmark's own switches: the effect of each, by its name.
     """
     parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
@@ -74,7 +74,7 @@ def _alone(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _server(data_dir: Path) -> Iterator[tuple[str, int | None]]:
-    """DATABASE_URL's server, or an embedded one of the benchmarks' own with the platform's settings."""
+    """Yield DATABASE_URL's server, or else the benchmarks' own embedded server, with the platform's settings."""
     if settings.QUEUEOPS.database_url:
         yield settings.QUEUEOPS.database_url, None
         return

@@ -1,7 +1,7 @@
 -- Claim and start the next jobs by score and age, from the heads of each project and tier. As in the product, a claim
 -- writes one version of the row and two events.
 --
--- params  wanted: how many; worker: who claims
+-- params  wanted: how many jobs to claim; worker: the claiming worker
 -- locks   the claimed rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns id and payload, as text

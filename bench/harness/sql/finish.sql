@@ -1,6 +1,6 @@
 -- Complete started jobs that are still this worker's.
 --
--- params  ids; result: of each, as JSON text, or null
+-- params  ids; result: the result of each job, as JSON text, or null
 -- locks   the rows
 -- clock   now(): the transaction's start
 -- returns nothing
