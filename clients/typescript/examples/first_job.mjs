@@ -1,4 +1,4 @@
-/** Submit a job and wait for its end: QUEUEOPS_URL and QUEUEOPS_KEY tell where, and as whom. */
+/** Submit a job and wait for its end. QUEUEOPS_URL and QUEUEOPS_KEY name the installation and the key. */
 
 import { QueueOps } from "queueops-client";
 

@@ -1,4 +1,4 @@
-/** What can go wrong. Decide by the class or by `code`; messages are for people and may change. */
+/** The client's errors. Decide by the class or by `code`; messages are for people and may change. */
 
 import type { components } from "./openapi.js";
 import type { Subject } from "./records.js";
@@ -7,11 +7,11 @@ export type RefusedLine = components["schemas"]["RefusedLine"];
 export type Fields = Record<string, string[]>;
 export type Details = Record<string, unknown>;
 
-const SHOWN_ERRORS = 3; // of a batch's, in its message
+const SHOWN_ERRORS = 3; // errors of a batch's jobs that the message shows
 
 /** The base of every error that callers must expect. */
 export class ClientError extends Error {
-  /** Stable. */
+  /** A name that does not change. */
   readonly code: string;
 
   constructor(code: string, message: string, options?: ErrorOptions) {
@@ -32,7 +32,7 @@ export class BadConfiguration extends ClientError {
 export class Unreachable extends ClientError {
   /** False: the request was never sent whole, so nothing happened. */
   readonly mayHaveArrived: boolean;
-  /** Of the request, if it had one: sending the same again with it is safe. */
+  /** The request's key, if it had one: the same request may safely be sent again with this key. */
   idempotencyKey: string | undefined;
 
   constructor(message: string, options: ErrorOptions & { mayHaveArrived?: boolean } = {}) {
@@ -41,9 +41,9 @@ export class Unreachable extends ClientError {
   }
 }
 
-/** What was waited for has not ended in time; it goes on. */
+/** The job, batch or operation has not ended in time; it goes on. */
 export class WaitTimeout extends ClientError {
-  /** As it was last seen; undefined if it never was. */
+  /** The subject as it was last seen; undefined: the server never answered. */
   readonly latest: Subject | undefined;
 
   constructor(message: string, latest?: Subject) {
@@ -52,12 +52,12 @@ export class WaitTimeout extends ClientError {
   }
 }
 
-/** What an answer of the server says of an error. */
+/** The parts of the server's answer about an error. */
 export interface Refusal {
   status: number;
   fields?: Fields | undefined;
   details?: Details | undefined;
-  /** Seconds. */
+  /** Seconds after which the same request may succeed. */
   retryAfter?: number | undefined;
 }
 
@@ -66,10 +66,10 @@ export class ApiError extends ClientError {
   /** The server's own words, without `code` and `fields`. */
   readonly reason: string;
   readonly status: number;
-  /** What is wrong, by the field's path. */
+  /** The faults of the input, by the field's path. */
   readonly fields: Fields;
   readonly details: Details;
-  /** Seconds after which the same may succeed, where the server said so. */
+  /** Seconds after which the same request may succeed, if the server said so. */
   readonly retryAfter: number | undefined;
 
   constructor(code: string, reason: string, refusal: Refusal) {
@@ -99,7 +99,7 @@ export class NotAllowed extends ApiError {}
 /** The project has nothing with this id. */
 export class NotFound extends ApiError {}
 
-/** The state it is in now does not allow this. */
+/** The present state of the job, batch or other object does not allow this. */
 export class Conflict extends ApiError {}
 
 /** Nothing was done; the same request may succeed after `retryAfter` seconds. */
@@ -110,7 +110,7 @@ export class ServerError extends ApiError {}
 
 /** Jobs of the batch are not valid, so none was accepted. */
 export class BatchRejected extends InvalidRequest {
-  /** The first lines refused, from 1. */
+  /** The first refused lines, counted from 1. */
   get errors(): RefusedLine[] {
     return (this.details["errors"] ?? []) as RefusedLine[];
   }
@@ -125,12 +125,12 @@ export class BatchRejected extends InvalidRequest {
 /** The idempotency key was used for other work. */
 export class IdempotencyKeyReused extends InvalidRequest {}
 
-/** More jobs than one request takes. Nothing was sent or accepted. */
+/** There are more jobs than one request takes. Nothing was sent or accepted. */
 export class TooManyJobs extends InvalidRequest {}
 
 /** The project lives in another installation now; nothing was done. The key goes on working there. */
 export class ProjectMoved extends InvalidRequest {
-  /** Of the other installation; empty: whoever moved it did not say. */
+  /** The other installation's address; empty: whoever moved the project did not say. */
   get address(): string {
     return String(this.details["address"] ?? "");
   }
@@ -142,7 +142,7 @@ export class QuotaExceeded extends Conflict {
     return Number(this.details["remaining"] ?? 0);
   }
 
-  /** ISO 8601. */
+  /** When the next month begins, in ISO 8601. */
   get resetsAt(): string | undefined {
     return this.details["resets_at"] as string | undefined;
   }

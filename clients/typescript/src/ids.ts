@@ -1,4 +1,4 @@
-/** Ids of what this client makes: keys of requests, events, outboxes. */
+/** Ids that this client makes: keys of requests, ids of events and outboxes. */
 
 /** A random UUID. `crypto.randomUUID` is missing in pages that came by plain http from another host. */
 export function newId(): string {

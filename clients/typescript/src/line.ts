@@ -8,7 +8,7 @@ const OPEN = 1;
 
 export type Message = Record<string, any>;
 
-/** The socket could not be opened, or was closed. `refused`: the server would not have one. */
+/** The socket could not be opened, or was closed. `refused`: the server refused a socket. */
 export class LineLost extends Error {
   constructor(
     message: string,
@@ -45,7 +45,7 @@ export class Line {
   }
 
   /**
-   * The next message; undefined when none came for so long.
+   * Return the next message; undefined: no message came for so long.
    *
    * @throws LineLost
    */
@@ -62,7 +62,7 @@ export class Line {
     this.#socket?.send(JSON.stringify(message));
   }
 
-  /** Take the socket for lost. */
+  /** Treat the socket as lost. */
   lose(message: string, refused = false): void {
     this.#lost ??= new LineLost(message, refused);
     this.#wake();
@@ -73,7 +73,7 @@ export class Line {
     this.#socket = undefined;
     if (socket === undefined) return;
     socket.onopen = socket.onmessage = socket.onclose = null;
-    socket.onerror = (): void => {}; // one that is closed before it is open says so
+    socket.onerror = (): void => {}; // closing a socket before it is open raises an error event
     socket.close();
   }
 

@@ -1,14 +1,18 @@
-/** JSON whose whole numbers may be larger than a number of JavaScript holds: ids of other systems, in results and payloads. */
+/**
+ * JSON with whole numbers that are too large for JavaScript's numbers, such as other systems' ids in results and
+ * payloads.
+ */
 
-// What JSON from the server never has in a text: it refuses NUL characters.
+// A character that no text from the server holds: it refuses NUL characters.
 const MARK = "\u0000";
 const MARKED = /"\\u0000(-?\d+)"/g;
 const LONG = /[\d]{16}/;
-// Never a whole text: a pattern that repeats for each of its characters overflows the stack at some megabytes.
+// The pattern matches no whole text: repeating it for each character would overflow the stack at some megabytes.
 const TOKENS = /\\.|"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
 /**
- * Read JSON as JSON.parse does, but a whole number beyond Number.MAX_SAFE_INTEGER as a BigInt: it would be another number.
+ * Read JSON as JSON.parse does, but a whole number beyond Number.MAX_SAFE_INTEGER as a BigInt: otherwise its digits
+ * would change.
  *
  * @throws SyntaxError
  */

@@ -50,7 +50,7 @@ import { type Update, Watch, type WatchOptions } from "./watching.js";
 
 const API = "/api/v1";
 const PAGE_SIZE = 500;
-const SMALL_PAGE_SIZE = 100; // where each row comes with its payload or result
+const SMALL_PAGE_SIZE = 100; // for lists whose rows have a payload or result
 const BATCH_TIMEOUT_SECONDS = 300; // 100,000 jobs are checked and stored before the answer
 const PROJECT_ID = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
@@ -58,64 +58,79 @@ const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 export type Priority = "urgent" | "normal" | "low";
 export type AnyBatch = string | Batch | SubmittedBatch;
 export type Letters = Iterable<string | DeadLetter>;
-/** Of a list, by the API's own names. What is null or undefined is left out; several values: an array. */
+/**
+ * The filters of a list, by the API's own names. Values that are null or undefined are left out; several values are an
+ * array.
+ */
 export type Filters = Record<string, unknown>;
 
 export interface QueueOpsOptions extends TransportOptions {
-  /** Where the runtime has none, such as Node 20: the class of the package `ws`. Without any, `watch` asks. */
+  /** For runtimes without WebSocket, such as Node 20: the class of the package `ws`. Without a class, `watch` polls. */
   WebSocket?: typeof WebSocket | undefined;
 }
 
 export interface BatchOptions {
   name?: string;
-  /** Of the batch alone; jobs have their own. */
+  /** Tags of the batch alone; jobs have their own. */
   tags?: string[];
   /** Accept the valid jobs and report the others; otherwise one bad job rejects all. */
   partial?: boolean;
-  /** Start the jobs so far apart. */
+  /** Start the jobs so many seconds apart. */
   startIntervalSeconds?: number;
-  /** Ids of jobs and batches that must end before any of it begins; its jobs may name others besides. */
+  /** Ids of jobs and batches that must end before any job of the batch begins; its jobs may name more. */
   after?: string[];
-  /** When one of those does not succeed: cancel it (the default), run it all the same, or hold it until a requeue does. */
+  /**
+   * If one of `after` does not succeed: cancel the batch (the default), run it all the same, or hold it until a requeue
+   * succeeds.
+   */
   onFailure?: "cancel" | "run" | "hold";
-  /** A job to carry out once, when all have ended; an `http.request` without a body posts the batch's id and counts. */
+  /**
+   * A job to carry out once, when the whole batch has ended; an `http.request` without a body posts the batch's id and
+   * counts.
+   */
   onFinish?: JobSpec;
-  /** The batch pauses itself when so many percent of its first jobs fail for good with one code; 0: never. By default as the project says. */
+  /**
+   * The batch pauses itself when so many percent of its first jobs fail for good with one code; 0: never. By default
+   * the project decides.
+   */
   guardPercent?: number;
-  /** How many those first jobs are. */
+  /** How many first jobs `guardPercent` looks at. */
   guardFirst?: number;
   /**
-   * One of your own makes the call safe to repeat by another process, for 7 days. The jobs must then come out the
-   * same. By default a new one for each call.
+   * With a key of your own, another process can safely repeat the call for 7 days. It must then give the same jobs. By
+   * default each call has a new key.
    */
   idempotencyKey?: string;
 }
 
 export interface Requeueing {
-  /** Instead of each failed job's. */
+  /** Replaces the payload of each failed job. */
   payload?: Record<string, unknown>;
   priority?: Priority;
-  /** Spread the starts over so long. */
+  /** Spread the starts over so many seconds. */
   spreadSeconds?: number;
-  /** Kept with the dead letters. */
+  /** A note that is kept with the dead letters. */
   note?: string;
-  /** So many first; the rest once they have ended well, or never. Not of single letters. */
+  /**
+   * Requeue so many first; the rest follows once these have ended, unless too many of them fail. Not for single
+   * letters.
+   */
   canary?: number;
 }
 
 /**
  * A project's work, through one of its keys.
  *
- * What may be repeated without harm is sent again after a lost connection, a lost answer, a 429 or a 503: every
- * request here is, because each that changes something carries an Idempotency-Key or is harmless to repeat.
- * Every method throws ApiError (by its subclasses) and Unreachable.
+ * Every request here is sent again after a lost connection, a lost answer, a 429 or a 503. That does no harm: each
+ * request that changes something carries an Idempotency-Key or is harmless to repeat. Every method may throw
+ * Unreachable, or a subclass of ApiError.
  */
 export class QueueOps {
   readonly transport: Transport;
   readonly #WebSocket: typeof WebSocket | undefined;
 
   /**
-   * @param baseUrl Of the installation: `https://queue.example.org`.
+   * @param baseUrl The installation's address, such as `https://queue.example.org`.
    * @param key A producer key or a user's token, or a function that returns one.
    */
   constructor(baseUrl: string, key: Token, options: QueueOpsOptions = {}) {
@@ -128,7 +143,8 @@ export class QueueOps {
   /**
    * Submit one job; when this resolves, it is stored durably.
    *
-   * @returns Its id, and in `created` and `outcome` whether it is new, or one with the options' idempotency_key or unique_key.
+   * @returns The job with its id; `created` and `outcome` say whether it is new, or an earlier job with the same
+   *     idempotency_key or unique_key.
    */
   async submit(kind: string, payload: Record<string, unknown> = {}, options: JobOptions = {}): Promise<Job> {
     const content = encoded({ kind, payload, ...options });
@@ -140,12 +156,11 @@ export class QueueOps {
   /**
    * Submit up to 100,000 jobs as one batch.
    *
-   * All jobs are laid down first, so that the request can be repeated to the byte and nothing is sent when `jobs`
-   * throws.
+   * All jobs are stored first, so that the request can be repeated to the byte and nothing is sent when `jobs` throws.
    *
-   * @throws TooManyJobs: there are more; nothing was sent.
-   * @throws BatchRejected: with the lines refused.
-   * @throws Unreachable: with the key under which to try again.
+   * @throws TooManyJobs: there are more jobs; nothing was sent.
+   * @throws BatchRejected: some jobs are not valid; `errors` has their lines.
+   * @throws Unreachable: no answer came; try again with its `idempotencyKey`.
    */
   async submitMany(jobs: Jobs, options: BatchOptions = {}): Promise<SubmittedBatch> {
     const key = options.idempotencyKey || newId();
@@ -168,7 +183,7 @@ export class QueueOps {
     return new SubmittedBatch({ ...body, idempotency_key: key });
   }
 
-  /** Say what a batch of these jobs would cost, when it would end and what would be refused; stores nothing. */
+  /** Say what a batch of these jobs would cost, when it would end and which jobs would be refused; stores nothing. */
   async forecast(
     jobs: Jobs,
     options: Pick<BatchOptions, "partial" | "startIntervalSeconds" | "after" | "onFinish"> = {},
@@ -181,7 +196,7 @@ export class QueueOps {
         after: options.after?.length ? options.after : undefined,
         on_finish: options.onFinish && encoded(options.onFinish),
       },
-      // Nothing is stored: it may be sent again.
+      // A forecast stores nothing, so it may be sent again.
       headers: { "content-type": "application/x-ndjson", "idempotency-key": newId() },
       timeout: BATCH_TIMEOUT_SECONDS,
     });
@@ -199,7 +214,7 @@ export class QueueOps {
   }
 
   /**
-   * What holds a batch: waiting jobs that share their limits together, those with the most jobs first, at most five.
+   * Return what holds a batch back: its waiting jobs in groups that share all limits, the largest first, at most five.
    */
   async waiting(batch: AnyBatch): Promise<HeldLane[]> {
     return (await this.#request("GET", `/batches/${idOf(batch)}/waiting/`)).body.results;
@@ -209,7 +224,7 @@ export class QueueOps {
     return new Operation((await this.#request("GET", `/operations/${idOf(operation)}/`)).body);
   }
 
-  /** The batch or job with this id, or a record as it is now. */
+  /** Return the batch or job with this id, or the present state of a record. */
   async find(target: Target): Promise<Subject> {
     return await this.#find(target, {});
   }
@@ -226,8 +241,8 @@ export class QueueOps {
   /**
    * Iterate over jobs without payloads and results, newest first; pages are fetched as they are needed.
    *
-   * @param filters Of `GET /jobs/`: state, tags (all of them) and any_tag (several: an array), kind, batch, user,
-   *     created_after, and so on.
+   * @param filters The filters of `GET /jobs/`: state, tags (all of them) and any_tag (several: an array), kind, batch,
+   *     user, created_after, and so on.
    */
   jobs(filters: Filters = {}): AsyncGenerator<Job, void, undefined> {
     return this.#list("/jobs/", Job, filters, PAGE_SIZE);
@@ -241,7 +256,7 @@ export class QueueOps {
   /**
    * Iterate over dead letters, newest first.
    *
-   * @param filters Of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
+   * @param filters The filters of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
    */
   deadLetters(filters: Filters = {}): AsyncGenerator<DeadLetter, void, undefined> {
     return this.#list("/dead-letters/", DeadLetter, filters, SMALL_PAGE_SIZE);
@@ -251,7 +266,7 @@ export class QueueOps {
    * Iterate over what became of each job of a batch so far, in the order in which they were submitted.
    *
    * Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
-   * Of a batch that made no job, as the keys of all its lines are known, those of the batches come that have their jobs.
+   * If a batch made no job because jobs with the keys of all its lines existed, the jobs of their batches come instead.
    */
   async *results(batch: AnyBatch): AsyncGenerator<Result, void, undefined> {
     for (const one of await this.#withJobs(batch)) {
@@ -260,10 +275,11 @@ export class QueueOps {
   }
 
   /**
-   * A row for each job of a batch, in the order in which they were submitted: `idempotency_key`, `id`, `state`,
+   * Return a row for each job of a batch, in the order in which they were submitted: `idempotency_key`, `id`, `state`,
    * `last_error_code`, `cost_money` (in millionths), the columns or the whole `result`.
    *
-   * @param options columns: places in the results, such as `data.total`; with_input: each has its `payload`, too.
+   * @param options columns: places in the results, such as `data.total`; with_input: each row has the job's `payload`,
+   *     too.
    */
   async table(
     batch: AnyBatch,
@@ -279,15 +295,15 @@ export class QueueOps {
     return rows;
   }
 
-  /** The batch, or those whose jobs it would have made again. */
+  /** Return the batch, or, if it made no jobs, the batches that have the jobs which it would have made again. */
   async #withJobs(batch: AnyBatch): Promise<string[]> {
     const found = typeof batch === "string" ? await this.batch(batch) : batch;
-    const known = found.known_batches ?? []; // an earlier server names none
+    const known = found.known_batches ?? []; // an earlier server does not name them
     const made = "accepted" in found ? found.accepted : found.total;
     return made || !known.length ? [found.id] : known;
   }
 
-  /** What a job's handler returned, however large: also where its record has `stored_result` instead. */
+  /** Return what a job's handler returned, however large: also if the job's record has `stored_result` instead. */
   async result(job: string | Job | Result): Promise<unknown> {
     return (await this.#request("GET", `/jobs/${idOf(job)}/result/`)).body;
   }
@@ -297,13 +313,13 @@ export class QueueOps {
   /**
    * Iterate over what happens to a job, batch or operation, until it has ended.
    *
-   * By a websocket, which is opened again after a loss and resumes where it was; by asking where there is none.
-   * The first update shows how things are, the last one the end. Of a batch's events at most 200 a second come.
+   * It uses a websocket, which is opened again after a loss and resumes where it was; without a websocket, it polls.
+   * The first update shows the present state, the last one the end. A batch sends at most 200 events a second.
    *
-   * @throws WaitTimeout: it has not ended within `timeout` seconds.
+   * @throws WaitTimeout: the target has not ended within `timeout` seconds.
    */
   watch(target: Target, options: WatchOptions = {}): AsyncGenerator<Update, void, undefined> {
-    // Never repeated by itself, so that the loss of the server is told at once.
+    // The call never repeats by itself, so that the loss of the server is reported at once.
     const find = (subject: Target, timeout: number | undefined, wait: number): Promise<Subject> =>
       this.#find(subject, { timeout, signal: options.signal, retry: NEVER, params: { wait: wait || undefined } });
     return new Watch(this.transport, find, this.#WebSocket, options).follow(target);
@@ -312,7 +328,7 @@ export class QueueOps {
   /**
    * Wait until a job, batch or operation has ended, however it ended, and return it.
    *
-   * @throws WaitTimeout: with how it was last seen. It goes on.
+   * @throws WaitTimeout: the target has not ended in time, and goes on; `latest` is its last known state.
    */
   async wait<Given extends Target>(
     target: Given,
@@ -326,15 +342,15 @@ export class QueueOps {
   // Steering
 
   /**
-   * Cancel a job that has not ended; a running one is told where its handler next waits.
+   * Cancel a job that has not ended; a running handler is told when it next waits.
    *
-   * @throws Conflict: it has ended.
+   * @throws Conflict: the job has ended.
    */
   async cancelJob(job: string | Job, { reason = "" } = {}): Promise<Job> {
     return new Job(await this.#act(`/jobs/${idOf(job)}/cancel/`, { reason }));
   }
 
-  /** Cancel those of at most 10,000 jobs that have not ended. */
+  /** Cancel jobs, at most 10,000, except those that have ended. */
   async cancelJobs(jobs: Iterable<string | Job>, { reason = "" } = {}): Promise<Moved> {
     return await this.#act("/jobs/cancel/", { ids: Array.from(jobs, idOf), reason });
   }
@@ -342,39 +358,39 @@ export class QueueOps {
   /**
    * Requeue a failed job, with another payload if one is given; returns the new job.
    *
-   * @throws Conflict: it has not failed, or was requeued or discarded.
+   * @throws Conflict: the job has not failed, or was requeued or discarded.
    */
   async retryJob(job: string | Job, options: Omit<Requeueing, "spreadSeconds"> = {}): Promise<Job> {
     return new Job(await this.#act(`/jobs/${idOf(job)}/retry/`, requeueing(options)));
   }
 
-  /** Begin to cancel what has not ended of a batch; `wait` for the operation. */
+  /** Begin to cancel the unfinished jobs of a batch; `wait` for the operation. */
   async cancelBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Operation> {
     return new Operation(await this.#act(`/batches/${idOf(batch)}/cancel/`, { reason }));
   }
 
-  /** Begin to requeue what has failed of a batch. */
+  /** Begin to requeue the failed jobs of a batch. */
   async retryBatch(batch: AnyBatch, options: Omit<Requeueing, "payload"> = {}): Promise<Operation> {
     return new Operation(await this.#act(`/batches/${idOf(batch)}/retry/`, requeueing(options)));
   }
 
-  /** Let a job go on all the same that waits for others. */
+  /** Let a job that waits for others go on all the same. */
   async goOnJob(job: string | Job, { reason = "" } = {}): Promise<Job> {
     return new Job(await this.#act(`/jobs/${idOf(job)}/go-on/`, { reason }));
   }
 
-  /** Let a batch go on all the same that waits for others. */
+  /** Let a batch that waits for others go on all the same. */
   async goOnBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Batch> {
     await this.#act(`/batches/${idOf(batch)}/go-on/`, { reason });
     return this.batch(batch);
   }
 
-  /** Hold back what does not run yet. */
+  /** Hold back the jobs of the batch that do not run yet. */
   async pauseBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Paused> {
     return await this.#act(`/batches/${idOf(batch)}/pause/`, { reason });
   }
 
-  /** Let it go on: with `canary` so many jobs first, and the rest once they have ended well. */
+  /** Let the batch go on: with `canary` so many jobs first, and the rest once they have ended well. */
   async resumeBatch(batch: AnyBatch, { reason = "", canary = undefined as number | undefined } = {}): Promise<Paused> {
     return await this.#act(`/batches/${idOf(batch)}/resume/`, { reason, canary });
   }
@@ -421,7 +437,7 @@ export class QueueOps {
   /**
    * Iterate over the project's schedules, newest first.
    *
-   * @param filters Of `GET /schedules/`: name, paused, and so on.
+   * @param filters The filters of `GET /schedules/`: name, paused, and so on.
    */
   schedules(filters: Filters = {}): AsyncGenerator<Schedule, void, undefined> {
     return this.#list("/schedules/", Schedule, filters, SMALL_PAGE_SIZE);
@@ -434,7 +450,7 @@ export class QueueOps {
   /**
    * Iterate over what came of a schedule's fires, newest first.
    *
-   * @param filters Of `GET /schedules/<id>/fires/`: outcome (several: an array), created_after, and so on.
+   * @param filters The filters of `GET /schedules/<id>/fires/`: outcome (several: an array), created_after, and so on.
    */
   async *fires(schedule: string | Schedule, filters: Filters = {}): AsyncGenerator<Fire, void, undefined> {
     yield* this.#list(`/schedules/${idOf(schedule)}/fires/`, Fire, filters, PAGE_SIZE);
@@ -448,41 +464,45 @@ export class QueueOps {
    *
    * @param cron Minute, hour, day of the month, month, day of the week.
    * @param jobs 1 to 1,000; 1 MB of JSON.
-   * @throws InvalidRequest: with the field that is wrong: also of a name that is taken, and of what would never fire.
+   * @throws InvalidRequest: a field is wrong, such as a name that is taken, or a cron text that never fires; `fields`
+   *     names it.
    */
   async createSchedule(name: string, cron: string, jobs: JobSpec[], options: ScheduleOptions = {}): Promise<Schedule> {
     return new Schedule(await this.#store("POST", "/schedules/", { name, cron, jobs, ...options }));
   }
 
-  /** Say when such a schedule would fire first, five times; refuses what its creation would, stores nothing. */
+  /**
+   * Return the first five times at which such a schedule would fire. This refuses what `createSchedule` would refuse,
+   * and stores nothing.
+   */
   async previewSchedule(name: string, cron: string, jobs: JobSpec[], options: ScheduleOptions = {}): Promise<string[]> {
     return (await this.#store("POST", "/schedules/preview/", { name, cron, jobs, ...options })).next_due;
   }
 
-  /** Change a schedule; what is left out stays as it is. Other times count from now on. */
+  /** Change a schedule; fields that are left out stay as they are. New times apply from now on. */
   async changeSchedule(schedule: string | Schedule, changes: ScheduleChanges): Promise<Schedule> {
     return new Schedule(await this.#store("PATCH", `/schedules/${idOf(schedule)}/`, changes));
   }
 
-  /** Let it fire no more until it is resumed; what it has submitted goes on. */
+  /** Let a schedule fire no more until it is resumed; the work that it has submitted goes on. */
   async pauseSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<Schedule> {
     return new Schedule(await this.#act(`/schedules/${idOf(schedule)}/pause/`, { reason }));
   }
 
-  /** Let it fire again from now on; nothing is made up for. */
+  /** Let a schedule fire again from now on; fires that were due during the pause are not made up for. */
   async resumeSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<Schedule> {
     return new Schedule(await this.#act(`/schedules/${idOf(schedule)}/resume/`, { reason }));
   }
 
-  /** Submit its jobs now, also while it is paused; its next fire stays as it is. */
+  /** Submit a schedule's jobs now, even while it is paused; its next fire stays as it is. */
   async runSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<Fire> {
     return new Fire(await this.#act(`/schedules/${idOf(schedule)}/run/`, { reason }));
   }
 
   /**
-   * Delete a schedule; what it has submitted goes on.
+   * Delete a schedule; the work that it has submitted goes on.
    *
-   * @throws NotFound: there is none; after a lost answer because it has been deleted.
+   * @throws NotFound: there is no such object; after a lost answer, because it has been deleted.
    */
   async deleteSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<void> {
     await this.#request("DELETE", `/schedules/${idOf(schedule)}/`, {
@@ -494,9 +514,9 @@ export class QueueOps {
   // Maintenance windows
 
   /**
-   * Iterate over maintenance windows, newest first: the project's, and those that hold its work with others'.
+   * Iterate over maintenance windows, newest first: the project's, and windows that hold its work along with others'.
    *
-   * @param filters Of `GET /maintenance/`: scope (several: an array), created_after, created_before.
+   * @param filters The filters of `GET /maintenance/`: scope (several: an array), created_after, created_before.
    */
   windows(filters: Filters = {}): AsyncGenerator<Window, void, undefined> {
     return this.#list("/maintenance/", Window, filters, SMALL_PAGE_SIZE);
@@ -509,26 +529,27 @@ export class QueueOps {
   /**
    * Pause the project by calendar, once or weekly. The key needs the scope `operate`.
    *
-   * @throws InvalidRequest: with the field that is wrong: also of times that are over, or end before they begin.
+   * @throws InvalidRequest: a field is wrong, such as a time that is over, or an end before the begin; `fields` names
+   *     it.
    */
   async createWindow(figures: WindowOptions): Promise<Window> {
     return new Window(await this.#store("POST", "/maintenance/", figures));
   }
 
-  /** Change one of the project's windows; what is left out stays as it is. */
+  /** Change one of the project's windows; fields that are left out stay as they are. */
   async changeWindow(window: string | Window, changes: WindowOptions): Promise<Window> {
     return new Window(await this.#store("PATCH", `/maintenance/${idOf(window)}/`, changes));
   }
 
-  /** End a window that is open; a weekly one comes again, one that is not open stays as it is. */
+  /** End an open window. A weekly window comes again; a window that is not open stays as it is. */
   async endWindow(window: string | Window, { reason = "" } = {}): Promise<Window> {
     return new Window(await this.#act(`/maintenance/${idOf(window)}/end/`, { reason }));
   }
 
   /**
-   * Delete a window; what it holds may start, unless something else holds it.
+   * Delete a window; the jobs that it holds may start, unless something else holds them.
    *
-   * @throws NotFound: there is none; after a lost answer because it has been deleted.
+   * @throws NotFound: there is no such object; after a lost answer, because it has been deleted.
    */
   async deleteWindow(window: string | Window, { reason = "" } = {}): Promise<void> {
     await this.#request("DELETE", `/maintenance/${idOf(window)}/`, {
@@ -542,7 +563,7 @@ export class QueueOps {
     return this.#list("/allowances/", Allowance, filters, PAGE_SIZE);
   }
 
-  /** @throws NotFound: `no_allowance`: the project has none, or is not the key's own. */
+  /** @throws NotFound: the project has no allowance, or is not the key's own (`no_allowance`). */
   async allowance(allowance: string | Allowance): Promise<Allowance> {
     return new Allowance((await this.#request("GET", allowancePath(allowance))).body);
   }
@@ -550,21 +571,21 @@ export class QueueOps {
   /**
    * Give each user of the project so many requests or tokens a month. The key needs the scope `limits`.
    *
-   * @throws Conflict: `allowance_exists`; after a lost answer because it has been made.
+   * @throws Conflict: there is an allowance (`allowance_exists`); after a lost answer, because it has been made.
    */
   async createAllowance(quota: number, options: AllowanceOptions = {}): Promise<Allowance> {
     return new Allowance(await this.#store("POST", "/allowances/", { quota, ...options }));
   }
 
-  /** Change it, also for the current month; what is left out stays as it is. */
+  /** Change an allowance, also for the current month; fields that are left out stay as they are. */
   async changeAllowance(allowance: string | Allowance, changes: AllowanceChanges): Promise<Allowance> {
     return new Allowance(await this.#store("PATCH", allowancePath(allowance), changes));
   }
 
   /**
-   * Delete it; months before stay as they are.
+   * Delete an allowance; earlier months stay as they are.
    *
-   * @throws Conflict: `allowance_in_use`: some of it was used or reserved this month.
+   * @throws Conflict: some of it was used or reserved this month (`allowance_in_use`).
    */
   async deleteAllowance(allowance: string | Allowance, { reason }: { reason: string }): Promise<void> {
     await this.#request("DELETE", allowancePath(allowance), { params: { reason }, isSafe: true });
@@ -573,11 +594,12 @@ export class QueueOps {
   /**
    * Iterate over what people and keys changed in the project, newest first. The key needs the scope `audit`.
    *
-   * With `order: "oldest"` none is missed that is written meanwhile, and the iteration ends when there are no more now.
-   * Store the `cursor` of the last entry, and give it as `cursor` to go on.
+   * With `order: "oldest"` no entry that is written meanwhile is missed, and the iteration ends when there are no more
+   * now. Store the `cursor` of the last entry, and give it as `cursor` to go on.
    *
-   * @param filters Of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
-   * @throws InvalidRequest: `other_epoch`: the database was restored since the cursor; begin again, without one.
+   * @param filters The filters of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
+   * @throws InvalidRequest: the database was restored after the cursor was given (`other_epoch`); begin without a
+   *     cursor.
    */
   async *audit(filters: Filters = {}): AsyncGenerator<AuditEntry, void, undefined> {
     const params: Filters = { page_size: PAGE_SIZE, ...plain(filters) };
@@ -595,7 +617,7 @@ export class QueueOps {
   /**
    * Iterate over the project's webhooks, newest first.
    *
-   * @param filters Of `GET /webhooks/`: enabled, hears_jobs, and so on.
+   * @param filters The filters of `GET /webhooks/`: enabled, hears_jobs, and so on.
    */
   webhooks(filters: Filters = {}): AsyncGenerator<Webhook, void, undefined> {
     return this.#list("/webhooks/", Webhook, filters, SMALL_PAGE_SIZE);
@@ -606,33 +628,33 @@ export class QueueOps {
   }
 
   /**
-   * Have an address told, by signed POSTs, when batches end or jobs do.
+   * Have signed POSTs sent to an address when batches or jobs end.
    *
-   * The key needs the scope `operate`. The `secret` in what is returned is shown now or never; after a lost answer it is
-   * null: make another, and switch this one off.
+   * The key needs the scope `operate`. The returned `secret` is shown only now. After a lost answer it is null: make
+   * another webhook, and switch this one off.
    *
-   * @throws InvalidRequest: with the field that is wrong.
+   * @throws InvalidRequest: a field is wrong; `fields` names it.
    */
   async createWebhook(url: string, options: WebhookOptions = {}): Promise<Webhook> {
     return new Webhook(await this.#store("POST", "/webhooks/", { url, ...options }));
   }
 
-  /** Change a webhook; what is left out stays as it is, and a filter of jobs replaces the whole one. */
+  /** Change a webhook; fields that are left out stay as they are. A new `jobs` replaces the whole filter. */
   async changeWebhook(webhook: string | Webhook, changes: WebhookChanges): Promise<Webhook> {
     return new Webhook(await this.#store("PATCH", `/webhooks/${idOf(webhook)}/`, changes));
   }
 
-  /** Send a signed test, also to one that is switched off; `deliveries` says what became of it. */
+  /** Send a signed test, also to a webhook that is switched off; `deliveries` says what became of it. */
   async testWebhook(webhook: string | Webhook, { reason = "" } = {}): Promise<Delivery> {
     return new Delivery(await this.#act(`/webhooks/${idOf(webhook)}/test/`, { reason }));
   }
 
   /**
-   * End a webhook's pause and send again what failed for good, under the same ids, the oldest first.
+   * End a webhook's pause, and send again the messages that failed for good: under the same ids, the oldest first.
    *
    * @param options.since Only messages that failed since then.
    * @param options.confirm False sends nothing; `left` says how many would be sent.
-   * @throws Conflict The webhook is switched off.
+   * @throws Conflict: the webhook is switched off.
    */
   async sendWebhookAgain(
     webhook: string | Webhook,
@@ -644,16 +666,16 @@ export class QueueOps {
   /**
    * Iterate over the messages to a webhook, newest first.
    *
-   * @param filters Of `GET /webhooks/<id>/deliveries/`: event, state (several: an array), and so on.
+   * @param filters The filters of `GET /webhooks/<id>/deliveries/`: event, state (several: an array), and so on.
    */
   async *deliveries(webhook: string | Webhook, filters: Filters = {}): AsyncGenerator<Delivery, void, undefined> {
     yield* this.#list(`/webhooks/${idOf(webhook)}/deliveries/`, Delivery, filters, PAGE_SIZE);
   }
 
   /**
-   * Iterate over the ended jobs that a webhook hears of, newest first.
+   * Iterate over the ended jobs that a webhook is told of, newest first.
    *
-   * @param filters Of `GET /webhooks/<id>/jobs/`: job, waits, and so on.
+   * @param filters The filters of `GET /webhooks/<id>/jobs/`: job, waits, and so on.
    */
   async *heardJobs(webhook: string | Webhook, filters: Filters = {}): AsyncGenerator<HeardJob, void, undefined> {
     yield* this.#list(`/webhooks/${idOf(webhook)}/jobs/`, HeardJob, filters, PAGE_SIZE);
@@ -664,7 +686,7 @@ export class QueueOps {
     return (await this.#request(method, path, { content: encodedSchedule(figures), headers })).body;
   }
 
-  /** What an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's. */
+  /** Return the present state of a record, or of the batch or job with an id. */
   async #find(given: Target, options: RequestOptions): Promise<Subject> {
     const id = idOf(given);
     const read = async (path: string): Promise<any> => (await this.#request("GET", `/${path}/${id}/`, options)).body;
@@ -678,7 +700,7 @@ export class QueueOps {
     }
   }
 
-  /** Do something once. What is undefined or empty is left to the server. */
+  /** Carry out an action once, however often it is sent. Values that are undefined or empty are left to the server. */
   async #act(path: string, given: Record<string, unknown>): Promise<any> {
     const json = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined && value !== ""));
     return (await this.#request("POST", path, { json, headers: { "idempotency-key": newId() } })).body;
@@ -704,7 +726,7 @@ export class QueueOps {
   }
 }
 
-/** What waiting for a target ends with. */
+/** The record with which waiting for a target ends. */
 export type Ended<Given> = Given extends Job
   ? Job
   : Given extends Batch | SubmittedBatch
@@ -713,14 +735,14 @@ export type Ended<Given> = Given extends Job
       ? Operation
       : Job | Batch;
 
-/** @throws InvalidRequest: it is no UUID, so it would name another address. */
+/** @throws InvalidRequest: the value is no UUID, so the path would name another address. */
 function idOf(given: string | { id: string }): string {
   const id = typeof given === "string" ? given : given.id;
   if (!UUID.test(id)) throw new InvalidRequest("invalid_id", `'${id}' is not an id.`, { status: 422 });
   return id;
 }
 
-/** @throws InvalidRequest: it is no project's id, so it would name another address. */
+/** @throws InvalidRequest: the value is no project's id, so the path would name another address. */
 function allowancePath(given: string | Allowance): string {
   const project = typeof given === "string" ? given : given.project;
   if (!PROJECT_ID.test(project)) {
@@ -733,7 +755,7 @@ function requeueing({ payload, priority, spreadSeconds, note, canary }: Requeuei
   return { payload, priority, spread_seconds: spreadSeconds, note, canary };
 }
 
-/** A record stands for its id; moments become texts. */
+/** Replace records by their ids, and moments by texts. */
 function plain(filters: object): Filters {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined && value !== null);
   return Object.fromEntries(given.map(([name, value]) => [name, plainValue(value)]));

@@ -1,8 +1,8 @@
 /**
- * What the server tells: its own JSON with its own names, and a few words more.
+ * The server's answers: its JSON with its own names, and a few additions.
  *
- * The fields are those of the API reference; their types are generated from the OpenAPI document. What a newer server
- * adds is there, too.
+ * The fields are those of the API reference; their types are generated from the OpenAPI document. Fields that a newer
+ * server adds are there, too.
  */
 
 import type { components } from "./openapi.js";
@@ -17,7 +17,7 @@ export type Project = Schemas["ProjectInfo"];
 
 const ENDED_STATES: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
 
-/** Read one that the API sent; the class tells what it is. */
+/** An object that the API sent; its class says of which sort. */
 export abstract class Row<Raw extends object> {
   constructor(raw: Raw) {
     Object.assign(this, raw);
@@ -29,7 +29,7 @@ type JobFields = Pick<Schemas["JobDetail"], "id"> & Partial<Schemas["JobDetail"]
 /**
  * A job. Lists and the answer to a submission leave some fields out; `QueueOps.job` has them all.
  *
- * `created`, of a submission: false: this is a job that existed already; `outcome` says why.
+ * `created`: after a submission, whether it made the job; false: the job existed already, and `outcome` says why.
  */
 export interface Job extends JobFields {}
 export class Job extends Row<JobFields> {
@@ -37,7 +37,7 @@ export class Job extends Row<JobFields> {
     return this.state !== undefined && ENDED_STATES.has(this.state);
   }
 
-  /** Ended, and not as it should. */
+  /** Whether it has ended without success. */
   get failed(): boolean {
     return this.hasEnded && this.state !== "completed";
   }
@@ -51,24 +51,24 @@ export class Batch extends Row<BatchFields> {
     return this.finished >= Object.values(this.counts).reduce((sum, count) => sum + count, 0);
   }
 
-  /** Items that ended, and not as they should. */
+  /** How many items have ended without success. */
   get failed(): number {
     return (this.counts.failed ?? 0) + (this.counts.cancelled ?? 0);
   }
 }
 
-/** `idempotency_key`: under which it was submitted. */
+/** `idempotency_key`: the key under which it was submitted. */
 type SubmittedFields = Schemas["SubmittedBatch"] & { idempotency_key: string };
 
 export interface SubmittedBatch extends SubmittedFields {}
 export class SubmittedBatch extends Row<SubmittedFields> {}
 
-/** What a batch would be if it were submitted now; prices are in millionths of the currency. */
+/** A forecast of a batch, if it were submitted now; prices are in millionths of the currency. */
 export type Forecast = Schemas["ForecastAnswer"];
 
 export interface Result extends ResultFields {}
 type ResultFields = Schemas["Result"];
-/** What became of one job of a batch. */
+/** The outcome of one job of a batch. */
 export class Result extends Row<ResultFields> {
   get ok(): boolean {
     return this.state === "completed";
@@ -95,7 +95,7 @@ export interface Fire extends FireFields {}
 export class Fire extends Row<FireFields> {}
 
 type ScheduleFields = Schemas["Schedule"];
-/** What a project submits again and again. */
+/** A repeated submission of a project. */
 export interface Schedule extends ScheduleFields {}
 export class Schedule extends Row<ScheduleFields> {}
 
@@ -105,18 +105,18 @@ export interface Window extends WindowFields {}
 export class Window extends Row<WindowFields> {}
 
 type AllowanceFields = Schemas["Allowance"] & { months?: number; warnings?: string[] };
-/** The use that each user of a project has for a month. `months`, `warnings`: of a change, what it means. */
+/** The use that each user of a project has for a month. `months`, `warnings`: after a change, its effects. */
 export interface Allowance extends AllowanceFields {}
 export class Allowance extends Row<AllowanceFields> {}
 
-/** `cursor`: with `order: "oldest"`, of the last entry of each page: what a later call goes on from. */
+/** `cursor`: with `order: "oldest"`, set on the last entry of each page: a later call goes on from it. */
 type AuditFields = Schemas["AuditEntry"] & { cursor: string | null };
-/** What a person or key changed, with its secrets masked. */
+/** A change that a person or key made, with its secrets masked. */
 export interface AuditEntry extends AuditFields {}
 export class AuditEntry extends Row<AuditFields> {}
 
 type WebhookFields = Schemas["Webhook"] & { secret?: string | null };
-/** Where the project is told what ended. `secret`: only in the answer to its creation. */
+/** An address that gets messages about ended batches and jobs. `secret`: only in the answer to its creation. */
 export interface Webhook extends WebhookFields {}
 export class Webhook extends Row<WebhookFields> {}
 
@@ -126,19 +126,19 @@ export interface Delivery extends DeliveryFields {}
 export class Delivery extends Row<DeliveryFields> {}
 
 type HeardJobFields = Schemas["WebhookJob"];
-/** An ended job that a webhook hears of. Without a `delivery_id` it waits for the next message. */
+/** An ended job that a webhook is told of. Without a `delivery_id` it waits for the next message. */
 export interface HeardJob extends HeardJobFields {}
 export class HeardJob extends Row<HeardJobFields> {}
 
 /** How many messages were sent again, and how many are left for the next call. */
 export type SentAgain = Schemas["SentAgain"];
 
-/** `moved`: what an action changed; of requeued dead letters, their new jobs. */
+/** `moved`: the ids that an action changed; for requeued dead letters, with their new jobs. */
 type MovedFields<Kind> = { moved: Kind; unmoved: string[] };
 export type Moved = MovedFields<string[]>;
 export type Requeued = MovedFields<Record<string, string>>;
 
-/** Something that happened to a job, as sockets tell it. */
+/** Something that happened to a job, as it comes over sockets. */
 export interface Event {
   id: number;
   job: string;
@@ -151,7 +151,7 @@ export interface Event {
   percent: number | null;
   data: unknown;
   at: string;
-  /** So many events before this one were left out, because too many came at once. */
+  /** How many events before this one were left out, because too many came at once. */
   skipped: number;
 }
 

@@ -2,21 +2,21 @@
 
 import { type ApiError, TooManyRequests, Unreachable } from "./errors.js";
 
-// What a proxy answers for a server that is away, and the server for a database that is.
+// A proxy answers these while the server is down, and the server while its database is down.
 const PASSING = new Set([502, 503, 504]);
 
 /**
  * Truncated exponential backoff with full jitter: before the n-th repeat a random time up to
- * min(cap, base * 2^(n-1)), so that clients that failed together do not come back together.
+ * min(cap, base * 2^(n-1)). Clients that failed together thus do not come back together.
  */
 export interface RetryOptions {
   /** No repeat begins later than this after the first attempt; 0: never repeat. */
   budgetSeconds?: number;
   baseSeconds?: number;
   capSeconds?: number;
-  /** From 0 to 1. */
+  /** Returns a random number from 0 to 1. */
   draw?: () => number;
-  /** Hears of each repeat, before its pause: why, and which it is, counted from 1. */
+  /** Called before the pause of each repeat, with the reason and the repeat's number, counted from 1. */
   told?: (error: ApiError | Unreachable, repeat: number) => void;
 }
 
@@ -41,16 +41,16 @@ export class Retry {
     this.#draw = draw;
   }
 
-  /** Before the given repeat, counted from 1. */
+  /** Return a random time to wait before the given repeat, counted from 1. */
   backoffSeconds(repeat: number): number {
     return this.#draw() * Math.min(this.capSeconds, this.baseSeconds * 2 ** Math.min(repeat - 1, 32));
   }
 
   /**
-   * How long to wait before sending the request again; undefined: give up.
+   * Return how many seconds to wait before sending the request again; undefined: give up.
    *
-   * What may have been carried out is sent again only if that is safe. What never arrived, or was refused
-   * for its rate, always is. The server's Retry-After is never undercut.
+   * A request that may have been carried out is sent again only if that is safe. A request that never arrived, or was
+   * refused for its rate, may always be sent again. The server's Retry-After is never undercut.
    */
   pauseSeconds(
     error: ApiError | Unreachable,

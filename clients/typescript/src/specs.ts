@@ -1,17 +1,19 @@
-/** What is submitted: single jobs, and streams of them laid down until they are accepted. */
+/** Submissions: single jobs, and streams of jobs that are kept until the server accepts them. */
 
 import { InvalidRequest, TooManyJobs } from "./errors.js";
 import { writeJSON } from "./numbers.js";
 import type { components } from "./openapi.js";
 
-export const MAX_BATCH_JOBS = 100_000; // the server's, of one batch
+export const MAX_BATCH_JOBS = 100_000; // the server's limit for one batch
 const BLOCK_CHARACTERS = 262_144;
-const OTHERS_TURN_JOBS = 500; // read in one go before others have their turn
+const OTHERS_TURN_JOBS = 500; // read in one go before other tasks have their turn
 
 type Schemas = components["schemas"];
 type Given = Schemas["JobSpec"];
 
-/** What a job may have besides its kind and payload, by the API's own names. Moments are texts of ISO 8601, or Dates. */
+/**
+ * The options of a job besides its kind and payload, by the API's own names. Moments are texts of ISO 8601, or Dates.
+ */
 export type JobOptions = {
   [Name in Exclude<keyof Given, "kind" | "payload">]?: OrDate<Name, Given[Name]> | undefined;
 };
@@ -23,25 +25,25 @@ export interface JobSpec extends JobOptions {
   payload?: Record<string, unknown>;
 }
 
-/** What a schedule may have besides its name, cron text and jobs, by the API's own names. */
+/** The options of a schedule besides its name, cron text and jobs, by the API's own names. */
 export type ScheduleOptions = {
   [Name in Exclude<keyof Schemas["NewSchedule"], "name" | "cron" | "jobs">]?: OrDate<Name, Schemas["NewSchedule"][Name]>;
 };
 
-/** What of a schedule is to be changed. What is left out stays as it is; `ends_at: null` takes the end away. */
+/** Changes to a schedule. Fields that are left out stay as they are; `ends_at: null` removes the end. */
 export interface ScheduleChanges extends ScheduleOptions {
   name?: string;
   cron?: string;
   jobs?: JobSpec[];
 }
 
-/** Which ended jobs a webhook is told of: those that fit all that is given. `{}` is every job. */
+/** A webhook is told of the ended jobs that fit all given fields; `{}`: of every job. */
 export type EndedJobs = Partial<Schemas["EndedJobs"]>;
 
-/** What a webhook may have besides its address, by the API's own names. */
+/** The options of a webhook besides its address, by the API's own names. */
 export type WebhookOptions = Partial<Omit<Schemas["NewWebhook"], "url" | "jobs">> & { jobs?: EndedJobs | null };
 
-/** What of a webhook is to be changed. What is left out stays as it is; a filter of jobs replaces the whole one. */
+/** Changes to a webhook. Fields that are left out stay as they are; a new `jobs` replaces the whole filter. */
 export interface WebhookChanges extends WebhookOptions {
   url?: string;
 }
@@ -54,15 +56,15 @@ export type WindowOptions = {
 /** The options of an allowance besides its quota, by the API's own names. */
 export type AllowanceOptions = Partial<Omit<Schemas["NewAllowance"], "quota">>;
 
-/** Changes to an allowance. What is left out stays as it is. */
+/** Changes to an allowance. Fields that are left out stay as they are. */
 export type AllowanceChanges = Partial<Schemas["NewAllowance"]>;
 
 export type Jobs = Iterable<JobSpec> | AsyncIterable<JobSpec>;
 
 /**
- * A job as JSON on one line.
+ * Return a job as JSON on one line.
  *
- * @throws InvalidRequest: it is no job, or holds what JSON has no form for.
+ * @throws InvalidRequest: it is no job, or has a value that JSON cannot hold.
  */
 export function encoded(job: JobSpec): string {
   if (typeof job !== "object" || job === null || Array.isArray(job)) {
@@ -72,9 +74,9 @@ export function encoded(job: JobSpec): string {
 }
 
 /**
- * A schedule, or changes of one, as JSON.
+ * Return a schedule, or changes of one, as JSON.
  *
- * @throws InvalidRequest: it holds what JSON has no form for.
+ * @throws InvalidRequest: it has a value that JSON cannot hold.
  */
 export function encodedSchedule(figures: object): string {
   return asJSON(figures, "schedule");
@@ -89,14 +91,14 @@ function asJSON(given: object, what: string): string {
 }
 
 /**
- * Jobs as lines of one Blob.
+ * Return jobs as lines of one Blob.
  *
  * A request that is repeated because its answer was lost must be the same to the byte, and a generator cannot be
- * read twice. It also keeps a slow or failing generator out of the server's transaction: nothing is sent before
- * the last job is known. `fetch` sends a Blob in pieces and tells its length; browsers keep large ones on disk.
+ * read twice. The Blob also keeps a slow or failing generator out of the server's transaction: nothing is sent before
+ * the last job is known. `fetch` sends a Blob in pieces and tells its length; browsers keep large Blobs on disk.
  *
  * @throws TooManyJobs: there are more than MAX_BATCH_JOBS.
- * @throws InvalidRequest: with the number of the job, from 1.
+ * @throws InvalidRequest: a job is not valid; the message has its number, from 1.
  */
 export async function spooled(jobs: Jobs): Promise<Blob> {
   const blocks: Blob[] = [];
@@ -124,7 +126,7 @@ function numbered(job: JobSpec, number: number): string {
 }
 
 function plain(this: Record<string, unknown>, name: string, value: unknown): unknown {
-  // JSON.stringify would write null for these, and the job would be another one.
+  // JSON.stringify would write null for these numbers, and thus change the job.
   if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is no number in JSON`);
   const given = this[name];
   if (given instanceof Date && value === null) throw new TypeError("a date is invalid");

@@ -1,14 +1,14 @@
 /** Clocks and pauses, in seconds. */
 
-/** Seconds by a clock that nobody sets. */
+/** Return seconds by a clock that nobody can set. */
 export function monotonic(): number {
   return performance.now() / 1000;
 }
 
 /**
- * Resolve after so many seconds; rejects with the signal's reason when it is aborted meanwhile.
+ * Resolve after so many seconds; reject with the signal's reason if the signal is aborted meanwhile.
  *
- * @param options.background Whether a process may end meanwhile.
+ * @param options.background Whether the process may end meanwhile.
  */
 export function sleep(
   seconds: number,
@@ -29,7 +29,7 @@ export function sleep(
   });
 }
 
-/** Let the process end although this timer runs, where timers keep processes alive. */
+/** Let the process end although this timer runs, in runtimes whose timers keep processes alive. */
 export function letEnd(timer: unknown): void {
   (timer as { unref?: () => void }).unref?.();
 }

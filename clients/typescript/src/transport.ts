@@ -1,4 +1,4 @@
-/** HTTP by `fetch`: one request and its answer, and when it is sent again. */
+/** HTTP by `fetch`: one request, its answer, and its repeats. */
 
 import { ApiError, BadConfiguration, type Details, errorType, type Fields, Unreachable } from "./errors.js";
 import { parseJSON, writeJSON } from "./numbers.js";
@@ -8,9 +8,9 @@ import { monotonic, sleep } from "./time.js";
 export const DEFAULT_TIMEOUT_SECONDS = 30;
 const API_ROOT = "/api/v1";
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
-const SHOWN_CHARACTERS = 200; // of an answer that is not ours
+const SHOWN_CHARACTERS = 200; // of an answer that did not come from QueueOps
 const HEADER_TEXT = /^[\x20-\x7e]*$/;
-/** How runtimes say that a connection was never made. */
+/** The codes by which runtimes report that a connection was never made. */
 const NEVER_SENT = new Set([
   "ECONNREFUSED",
   "EHOSTUNREACH",
@@ -21,7 +21,7 @@ const NEVER_SENT = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
 
-/** A key or a token, or a function that returns one; asked before each attempt. */
+/** A key or a token, or a function that returns one, which is called before each attempt. */
 export type Token = string | (() => string | Promise<string>);
 
 export interface Answer {
@@ -32,25 +32,28 @@ export interface Answer {
 }
 
 export interface RequestOptions {
-  /** The body as JSON; or else */
+  /** The body as a value, to be sent as JSON. */
   json?: unknown;
-  /** the body as it is, with a content-type among the headers. */
+  /** The body as it is, instead of `json`; with a content-type among the headers. */
   content?: string | Blob;
-  /** Of the query. What is null or undefined is left out; lists are joined by commas. */
+  /** The query's parameters. Values that are null or undefined are left out; lists are joined by commas. */
   params?: Record<string, unknown>;
   headers?: Record<string, string>;
-  /** Seconds without a byte; by default the transport's. */
+  /** Seconds to wait for the next byte; by default the transport's. */
   timeout?: number | undefined;
-  /** Carrying it out twice has the effect of once. By default what reads, and what has an Idempotency-Key. */
+  /**
+   * Whether carrying the request out twice has the effect of once. By default true for a request that reads, or has an
+   * Idempotency-Key.
+   */
   isSafe?: boolean;
-  /** Instead of the transport's. */
+  /** Used instead of the transport's. */
   retry?: Retry;
-  /** Gives the request up. */
+  /** Aborts the request. */
   signal?: AbortSignal | undefined;
 }
 
 export interface TransportOptions {
-  /** Seconds without a byte, not for a request as a whole. */
+  /** Seconds to wait for the next byte, not for a request as a whole. */
   timeout?: number;
   retry?: Retry;
   fetch?: typeof fetch;
@@ -63,7 +66,7 @@ export class Transport {
   readonly #timeout: number;
   readonly #fetch: typeof fetch;
 
-  /** @param baseUrl Of the installation: `https://queue.example.org`. */
+  /** @param baseUrl The installation's address, such as `https://queue.example.org`. */
   constructor(baseUrl: string, token: Token, options: TransportOptions = {}) {
     this.baseUrl = baseUrlOf(baseUrl);
     this.retry = options.retry ?? new Retry();
@@ -73,10 +76,10 @@ export class Transport {
   }
 
   /**
-   * Send a request until it is answered for good.
+   * Send a request, and repeat it where that is safe and may help.
    *
    * @param path Below the installation's address: `/api/v1/jobs/`.
-   * @throws ApiError, Unreachable: the last attempt's; with the request's idempotency key.
+   * @throws ApiError, Unreachable: the last attempt's error, with the request's idempotency key.
    */
   async request(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
     const key = options.headers?.["idempotency-key"];
@@ -129,11 +132,11 @@ export class Transport {
   async #headers(options: RequestOptions): Promise<Record<string, string>> {
     const token = await this.token();
     if (!HEADER_TEXT.test(token)) {
-      // The key itself is not shown: messages end in logs.
+      // The key itself is not shown, because messages get into logs.
       throw new BadConfiguration("The key or token holds characters that no header can carry.");
     }
     return {
-      // A page may not name itself, and another origin would have to allow it.
+      // A page cannot set this header, and another origin would have to allow it.
       ...("process" in globalThis ? { "user-agent": "queueops-client" } : {}),
       ...(options.json === undefined ? {} : { "content-type": "application/json" }),
       ...options.headers,
@@ -178,7 +181,7 @@ class Silence {
 }
 
 /**
- * The installation's address without the API's path and without a slash at its end.
+ * Return the installation's address without the API's path and without a slash at its end.
  *
  * @throws BadConfiguration
  */
@@ -215,7 +218,7 @@ function answerOf(response: Response, text: string): Answer {
   });
 }
 
-/** Seconds from now, from a number of seconds or a date; undefined where there is none that can be read. */
+/** Return the seconds to wait by the Retry-After header, a number or a date; undefined: there is no readable one. */
 export function retryAfterOf(headers: Headers): number | undefined {
   const text = headers.get("retry-after")?.trim();
   if (!text) return undefined;

@@ -1,8 +1,8 @@
 /**
- * Watching a job or batch until it ends, over a websocket where there is one and by asking where there is not.
+ * Watches a job or batch until it ends, over a websocket if one can be opened, and otherwise by polling.
  *
- * The truth is what a GET answers: it comes first, and again whenever a socket is lost, so that neither the end nor an
- * error is missed however the connection fails. The socket only makes updates come at once.
+ * Only the answer to a GET counts as the true state. The client sends a GET first, and again whenever a socket is lost:
+ * neither the end nor an error is missed, however the connection fails. The socket only makes updates come at once.
  */
 
 import { InvalidRequest, ServerError, TooManyRequests, Unreachable, WaitTimeout } from "./errors.js";
@@ -18,20 +18,20 @@ const HEAR_SECONDS = 5;
 const ACK_MESSAGES = 50;
 const ACK_SECONDS = 0.5;
 const SILENT_SECONDS = 50; // the server pings every 20
-const LOOK_SECONDS = 60; // ask even where a socket is open
-const MIN_TIMEOUT_SECONDS = 1; // of a look, though it then ends after the deadline: a busy server answers that late
+const LOOK_SECONDS = 60; // a GET is sent after so long even while a socket is open
+const MIN_TIMEOUT_SECONDS = 1; // the least for a GET, even if it ends after the deadline: a busy server needs so long
 const LONG_POLL_SECONDS = 20; // proxies give a request up after 60
 const MIN_POLL_SECONDS = 0.5;
 const MAX_POLL_SECONDS = 15;
-const MAX_FAILURES = 4; // of sockets in a row that told nothing: a page cannot see that one was refused
-const SOCKET_AGAIN_SECONDS = 60; // where sockets are refused
+const MAX_FAILURES = 4; // sockets in a row that brought no message: a page cannot see that a socket was refused
+const SOCKET_AGAIN_SECONDS = 60; // after so long a new socket is tried, if sockets are refused
 const PATIENCE_SECONDS = 600;
 const REMEMBERED_EVENTS = 2_000;
 const REFUSALS = new Set(["bad_message", "not_signed_in", "forbidden", "too_many"]);
 const TOLD = new Set(["event", "snapshot", "stats", "state"]);
 const RETURNING = new Retry({ capSeconds: 5 }); // soon, and yet not all clients of a restarted server at once
 
-/** One thing that watching tells. */
+/** One update on the watched job, batch or operation. */
 export interface Update {
   /**
    * `state`: the subject as it is now; `event`: something happened to one of its jobs, and the subject is as it was
@@ -47,13 +47,13 @@ export interface Update {
 }
 
 export interface WatchOptions {
-  /** Seconds. */
+  /** Seconds until WaitTimeout is thrown. */
   timeout?: number | undefined;
-  /** False: only how things are, at most once a second. */
+  /** False: no events come, only states, at most one a second. */
   events?: boolean;
   /**
-   * How long the server may be away before Unreachable is thrown; meanwhile updates of the kind `lost` come. 600 by
-   * default.
+   * How long the server may be unreachable before Unreachable is thrown; meanwhile updates of the kind `lost` come. 600
+   * by default.
    */
   patienceSeconds?: number;
   /** Ends the watching with its reason. */
@@ -67,19 +67,19 @@ export class Watch {
   readonly #transport: Transport;
   readonly #find: Find;
   readonly #line: Line | undefined;
-  readonly #deadline: number; // of monotonic
-  readonly #firstSeconds: number; // how long the server may be away before it was reached, and
-  readonly #patienceSeconds: number; // after that
+  readonly #deadline: number; // a time of monotonic()
+  readonly #firstSeconds: number; // how long the server may be unreachable before its first answer
+  readonly #patienceSeconds: number; // how long it may be unreachable after its first answer
   readonly #events: boolean;
   readonly #signal: AbortSignal | undefined;
   #subject: Subject | undefined;
-  #cursor = 0; // every event up to it was told
-  #epoch = ""; // of the cursor: a restored database begins a new one, and gives ids again
+  #cursor = 0; // every event up to this id was received
+  #epoch = ""; // of the cursor: a restored database begins a new epoch, which uses ids again
   #hasListened = false;
-  #failures = 0; // of sockets in a row that told nothing
-  #socketAt = 0; // when to try one next
-  #takesWait = true; // an earlier server refuses it
-  #told = new Set<number>(); // events, the newest last
+  #failures = 0; // sockets in a row that brought no message
+  #socketAt = 0; // when to try a socket next
+  #takesWait = true; // whether the server accepts `wait`: an older one refuses it
+  #told = new Set<number>(); // ids of emitted events, the newest last
 
   constructor(transport: Transport, find: Find, Socket: typeof WebSocket | undefined, options: WatchOptions) {
     this.#transport = transport;
@@ -96,8 +96,8 @@ export class Watch {
    * Yield Updates until the subject has ended; the last one shows it ended.
    *
    * @throws ApiError: the subject does not exist, or may not be read.
-   * @throws Unreachable: for longer than that.
-   * @throws WaitTimeout: it has not ended at the deadline.
+   * @throws Unreachable: the server was unreachable for too long.
+   * @throws WaitTimeout: the subject has not ended at the deadline.
    */
   async *follow(given: Target): Updates {
     const giveUp = (): void => this.#line?.lose("The watching was given up.");
@@ -124,7 +124,7 @@ export class Watch {
     }
   }
 
-  /** Ask again: after a while, or at once if the server holds its answer back until the end. */
+  /** Send a GET: after a while, or at once if the server holds its answer back until the subject ends. */
   async *#poll(): Updates {
     if (!this.#events && this.#takesWait && !(this.#subject instanceof Operation)) {
       const began = monotonic();
@@ -135,16 +135,16 @@ export class Watch {
         if (!(error instanceof InvalidRequest) || error.code !== "invalid_query") throw error;
         this.#takesWait = false;
       }
-      if (this.#subject?.hasEnded || monotonic() - began > wait / 2) return; // else it has no place for more who wait
+      if (this.#subject?.hasEnded || monotonic() - began > wait / 2) return; // else the server has no room for it
     }
     await this.#pause(this.#pollSeconds());
     yield* this.#look(this.#known());
   }
 
   /**
-   * Ask for the subject as it is, for as long as patience and deadline allow.
+   * Read the subject's state with a GET, repeated for as long as patience and deadline allow.
    *
-   * @param wait Seconds that the server may wait for its end.
+   * @param wait Seconds that the server may wait for the subject's end.
    */
   async *#look(given: Target, wait = 0): Updates {
     const began = monotonic();
@@ -174,7 +174,7 @@ export class Watch {
   }
 
   /**
-   * Yield what a socket says, until the subject has ended, the deadline is over, or it is time to look.
+   * Yield a socket's updates until the subject has ended, the deadline is over, or the next GET is due.
    *
    * @throws LineLost
    */
@@ -219,7 +219,7 @@ export class Watch {
     }
   }
 
-  /** Whether the server is of another epoch than what was told; then all of that is forgotten. */
+  /** Whether a message is of a new epoch; then the cursor and the emitted ids are reset. */
   #isAnew(message: Message): boolean {
     const epoch: string = message["epoch"] ?? "";
     if (epoch === this.#epoch) return false;
@@ -239,8 +239,8 @@ export class Watch {
       return;
     }
     if (isFirst && this.#events && (this.#hasListened || (0 < this.#cursor && this.#cursor < cursor))) {
-      // The events between the last one told and this snapshot; until they come, the older cursor holds.
-      // Where a socket was lost, also from the same cursor: it lags behind what was told.
+      // Ask for the events between the last received one and this snapshot; until they come, keep the cursor. After a
+      // lost socket ask from the same cursor, too: it lags behind the events that were emitted.
       line.say({ resume: this.#cursor, epoch: this.#epoch });
     } else if (type !== "stats") {
       this.#cursor = Math.max(this.#cursor, cursor);
@@ -289,7 +289,7 @@ export class Watch {
     await sleep(this.#bounded(seconds), { signal: this.#signal });
   }
 
-  /** Not beyond the deadline. */
+  /** Return the seconds, cut off at the deadline. */
   #bounded(seconds: number): number {
     return Math.max(0, Math.min(seconds, this.#deadline - monotonic()));
   }

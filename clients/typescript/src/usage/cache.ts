@@ -1,4 +1,4 @@
-/** What is known of a user's allowance. Stale news never raise it. */
+/** The known state of a user's allowance. An outdated answer never raises the known remainder. */
 
 import { secondsOf } from "./clock.js";
 
@@ -6,7 +6,7 @@ export const REQUESTS = "requests";
 export const TOKENS = "tokens";
 export const RECORD_OVERAGE = "record_overage";
 
-/** What one answer said; undefined: nothing about it. */
+/** The allowance's state by one answer of the server; undefined: the answer does not state that field. */
 export interface Heard {
   /** Units neither used nor reserved. */
   remaining: number;
@@ -19,7 +19,7 @@ export interface Heard {
 }
 
 export interface Cached {
-  /** Raised by every answer that was taken in. */
+  /** The number of answers that were taken in. */
   version: number;
   unit: string;
   policy: string;
@@ -34,7 +34,7 @@ export interface View {
   unit: string;
   policy: string;
   quota: number;
-  /** What the server last said, less `unsettled`. */
+  /** The remainder that the server last stated, less `unsettled`. */
   remaining: number;
   /** Units used, or about to be, that the server's figure does not contain. */
   unsettled: number;
@@ -42,7 +42,7 @@ export interface View {
   resetsAt: number;
 }
 
-/** @throws TypeError: it is not said. */
+/** @throws TypeError: the answer does not state it. */
 export function heardOf(said: Record<string, unknown>): Heard {
   const { remaining, resets_at: resetsAt, month, quota, unit, policy } = said;
   if (!Number.isInteger(remaining)) throw new TypeError(`no remaining: ${remaining}`);
@@ -57,13 +57,13 @@ export function heardOf(said: Record<string, unknown>): Heard {
 }
 
 /**
- * Take an answer in.
+ * Return the cached state after an answer was taken in.
  *
- * Of two answers whose requests overlapped nobody can tell which the server gave later; then the smaller
- * remainder holds until a request that began after both is answered. The later of the two contains whatever
- * either of them settled, and the smaller is not above it: so it is safe.
+ * If two requests overlapped, it is unknown which answer the server gave later. The smaller remainder is then kept
+ * until a request that began after both is answered. The later answer contains whatever either request settled. The
+ * smaller remainder is safe, because it is not above that answer's.
  *
- * @param version Of what was cached when the request began; 0: nothing was.
+ * @param version The version that was cached when the request began; 0: nothing was cached.
  */
 export function merge(cached: Cached | undefined, heard: Heard, version: number): Cached | undefined {
   if (cached === undefined) {
@@ -92,9 +92,9 @@ export function merge(cached: Cached | undefined, heard: Heard, version: number)
 }
 
 /**
- * @param unsettled Of the cached month.
- * @param now By the server's clock.
- * @returns undefined when nothing is known: never asked, or the month is over.
+ * @param unsettled The unsettled units of the cached month.
+ * @param now The time by the server's clock.
+ * @returns undefined: nothing is known, because the server was never asked or the month is over.
  */
 export function viewOf(cached: Cached | undefined, unsettled: number, now: number): View | undefined {
   if (cached === undefined || now >= cached.resetsAt) return undefined;

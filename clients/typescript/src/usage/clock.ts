@@ -5,7 +5,7 @@ const HALF_A_DATE_SECONDS = 0.5; // the header has whole seconds, cut off
 export class ServerClock {
   /** Seconds since 1970 by the local clock. */
   readonly local: () => number;
-  /** What to add to it; undefined until the server has answered. */
+  /** Seconds to add to the local clock; undefined until the server has answered. */
   offset: number | undefined;
 
   constructor(local: () => number = () => Date.now() / 1000) {
@@ -18,7 +18,7 @@ export class ServerClock {
   }
 
   /**
-   * Take the time of an answer that just came.
+   * Set the offset by the Date header of an answer that just came.
    *
    * @param began When its request was sent, by the local clock.
    */
@@ -28,10 +28,10 @@ export class ServerClock {
   }
 
   /**
-   * When an event happened, by the server's clock, as well as can be known.
+   * Return when an event happened, by the server's clock, as well as can be known.
    *
-   * It can be neither later than now nor earlier than the last answer before it. Without these bounds a clock
-   * that was set while the event waited would make the server refuse it.
+   * The event can be neither later than now nor earlier than the last answer before it. Without these bounds, the
+   * server would refuse the event if the local clock was set while the event waited.
    */
   timeOf({ at, clockOffset, floor }: Moment): number {
     const corrected = at + (clockOffset ?? this.offset ?? 0);
@@ -39,23 +39,23 @@ export class ServerClock {
   }
 }
 
-/** When something happened, as it was known then. */
+/** When an event happened, as it was known at that time. */
 export interface Moment {
-  /** By the local clock. */
+  /** The event's time, by the local clock of that time. */
   at: number;
-  /** What it was behind the server's; null: not known. */
+  /** The offset that was known at that time; null: none was. */
   clockOffset: number | null;
-  /** The server's time as last heard of before; 0: never. */
+  /** The server's time in its last answer before the event; 0: there was none. */
   floor: number;
 }
 
-/** ISO 8601 in UTC. */
+/** Return seconds since 1970 as an ISO 8601 text in UTC. */
 export function asText(moment: number): string {
   return new Date(moment * 1000).toISOString();
 }
 
 /**
- * Of an ISO 8601 text.
+ * Return an ISO 8601 text as seconds since 1970.
  *
  * @throws TypeError
  */

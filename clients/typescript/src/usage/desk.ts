@@ -1,4 +1,4 @@
-/** What happens around a use: whether it may begin, and what became of it. */
+/** The work around a use: whether it may begin, and how it ends. */
 
 import { ApiError, BadConfiguration, QuotaExceeded, ServerError, TooManyRequests, Unreachable } from "../errors.js";
 import { newId } from "../ids.js";
@@ -16,28 +16,28 @@ import type { Rules } from "./policies.js";
 const RESERVE = "/api/v1/usage/reserve/";
 const ME = "/api/v1/usage/me/";
 const ASK_TIMEOUT_SECONDS = 5;
-const ASK_RETRY = new Retry({ budgetSeconds: 1, baseSeconds: 0.1, capSeconds: 0.5 }); // somebody waits
+const ASK_RETRY = new Retry({ budgetSeconds: 1, baseSeconds: 0.1, capSeconds: 0.5 }); // a caller waits for the answer
 const MAX_TOKENS_OF_A_CALL = 10 ** 9;
 const MAX_SERVICE_CHARACTERS = 64;
 const PRINTABLE = /^[^\p{C}\p{Zl}\p{Zp}]*$/u;
 
-/** A user's allowance as the server knows it; what waits in outboxes is not contained. */
+/** A user's allowance as the server knows it; uses that still wait in outboxes are not counted. */
 export type Standing = components["schemas"]["StandingShown"];
 
 export interface UseOptions {
   /** Tokens that the call takes at most. Not needed if the allowance is in requests. */
   estimate?: number;
-  /** Which provider is called: at most 64 characters. */
+  /** The provider that is called: at most 64 characters. */
   service?: string;
-  /** With a key: whose use it is. */
+  /** With a key: the user of this use. */
   userId?: string | undefined;
 }
 
 /** One use, between its begin and its end. */
 export class Usage {
-  /** Made once, known before the call: the provider may get it as an idempotency key. */
+  /** Made once and known before the call: the provider may get it as an idempotency key. */
   readonly eventId: string;
-  /** Of the units that the server holds for it; undefined: it went ahead unasked. */
+  /** The reservation of the units that the server holds for the use; undefined: there is none. */
   reservationId: string | undefined;
   /** @internal */
   readonly intent: Intent;
@@ -51,7 +51,7 @@ export class Usage {
     this.eventId = intent.eventId;
   }
 
-  /** To be set to what the call took. */
+  /** The tokens that the call took; the caller sets them. */
   get tokens(): number | undefined {
     return this.#tokens;
   }
@@ -60,7 +60,7 @@ export class Usage {
     this.#tokens = checked("tokens", value);
   }
 
-  /** @internal Tokens; null: the call failed before it took any. */
+  /** @internal Return the tokens of a use; null: the call failed before it took any. */
   taken(failed: boolean, warn: (message: string) => void): number | null {
     if (this.#tokens !== undefined) return this.#tokens;
     if (failed) return null;
@@ -80,8 +80,8 @@ export class Desk {
   readonly #onlyUser: string | undefined;
 
   /**
-   * @param userId Whose uses these are unless `use` names another.
-   * @param onlyUser The token is this user's, who can neither act nor send for others; undefined: it is a key.
+   * @param userId The user of each use that names no other.
+   * @param onlyUser The user of the token, who can neither act nor send for others; undefined: the token is a key.
    */
   constructor(
     outbox: Outbox,
@@ -98,7 +98,7 @@ export class Desk {
     this.#onlyUser = onlyUser;
   }
 
-  /** A use to be admitted. */
+  /** Return a new use, which is still to be admitted. */
   usage({ estimate, service = "", userId }: UseOptions): Usage {
     if (service.length > MAX_SERVICE_CHARACTERS || !PRINTABLE.test(service)) {
       throw new BadConfiguration(`service is at most ${MAX_SERVICE_CHARACTERS} printable characters.`);
@@ -118,9 +118,9 @@ export class Desk {
   }
 
   /**
-   * Let a use begin: when this resolves it is written down, and its call may be made.
+   * Let a use begin: when this resolves, the use is written down, and its call may be made.
    *
-   * @throws QuotaExceeded: nothing is left for it.
+   * @throws QuotaExceeded: the allowance has no room for the use.
    * @throws QuotaUnavailable: the server has to be asked, and does not answer.
    * @throws OutboxFull, OutboxFailed
    * @throws ApiError: the server refuses this token or address.
@@ -147,13 +147,13 @@ export class Desk {
     else await this.outbox.complete(usage.intent, tokens, usage.unit);
   }
 
-  /** Say what became of a use that a crash cut off, or of a rejected one; null: nothing to be counted. */
+  /** Settle a use that a crash cut off, or that was rejected; `tokens` null: nothing is to be counted. */
   async resolve(eventId: string, tokens: number | null): Promise<boolean> {
     if (tokens === null) return await this.outbox.discard(eventId);
     return await this.outbox.resolve(eventId, checked("tokens", tokens));
   }
 
-  /** Ask the server, and take its answer in. */
+  /** Ask the server for the user's allowance, and write its answer to the cache. */
   async standing(userId: string): Promise<Standing> {
     const versions = await this.outbox.versions();
     const params = this.#onlyUser === undefined ? { user_id: userId } : {};
@@ -173,9 +173,9 @@ export class Desk {
       try {
         await this.#reserve(usage, usage.eventId);
       } catch (error) {
-        // What this outbox holds back may be what is missing: less was used than had been reserved for it.
+        // This outbox may hold back the missing units: its uses may have taken less than was reserved for them.
         if (!(error instanceof QuotaExceeded) || !(await this.#settleUp())) throw error;
-        // Under another key: under the same one the reservation that was given back would be answered again.
+        // Under another key: the same key would return the earlier reservation, though it was given back.
         await this.#reserve(usage, `${usage.eventId}-again`);
       }
     } catch (error) {
@@ -184,7 +184,7 @@ export class Desk {
     }
   }
 
-  /** Under a key of the use's own, so that a request that is repeated reserves once. */
+  /** Reserve units under the use's own key, so that a repeated request reserves only once. */
   async #reserve(usage: Usage, key: string): Promise<void> {
     const { intent } = usage;
     const { userId } = intent;
@@ -211,7 +211,7 @@ export class Desk {
       throw notUnderstood("The server's answer", answer, error);
     }
     await this.outbox.settle([], new Map([[userId, heard]]), versions);
-    // The server does not know what waits here: that must fit beside what it granted.
+    // The server does not know of the rows that wait here: they must fit beside the units that it granted.
     const fits = (view: View | undefined): boolean =>
       isFree || view === undefined || view.policy === RECORD_OVERAGE || view.remaining >= 0;
     const { begun, view } = await this.outbox.begin(intent, fits, reservation);
@@ -237,12 +237,12 @@ export class Desk {
     try {
       heard = heardOf(error.details);
     } catch {
-      return; // an answer that says less is a refusal all the same
+      return; // an answer without these fields is a refusal, too
     }
     await this.outbox.settle([], new Map([[userId, heard]]), versions);
   }
 
-  /** Send what waits; whether that may have changed anything. */
+  /** Send the waiting rows and give reservations back; return whether that may have freed units. */
   async #settleUp(): Promise<boolean> {
     const isNothing = (await this.outbox.releases()).length === 0 && (await this.outbox.pending(this.#onlyUser)) === 0;
     if (isNothing) return false;

@@ -1,10 +1,10 @@
-/** What can go wrong on this side of the wire; what the server refuses is in `../errors.ts`. */
+/** Errors of the client's own; the server's refusals are in `../errors.ts`. */
 
 import { ClientError } from "../errors.js";
 
-/** This use may not go ahead unasked, and the server could not be asked. */
+/** This use may not begin without asking the server, and the server did not answer. */
 export class QuotaUnavailable extends ClientError {
-  /** Seconds after which it is worth while to try again, where the server said so. */
+  /** Seconds after which to try again, if the server stated them. */
   readonly retryAfter: number | undefined;
 
   constructor(message: string, options: ErrorOptions & { retryAfter?: number | undefined } = {}) {
@@ -13,7 +13,7 @@ export class QuotaUnavailable extends ClientError {
   }
 }
 
-/** The outbox cannot be used: no room, no permission, damaged, or locked for too long. */
+/** The outbox's store cannot be used: no room, no permission, damaged, or locked for too long. */
 export class OutboxFailed extends ClientError {
   constructor(message: string, options?: ErrorOptions, code = "outbox_failed") {
     super(code, message, options);

@@ -1,4 +1,4 @@
-/** Sending what the outbox holds. */
+/** Sends the rows of the outbox. */
 
 import { ApiError, ClientError, ServerError } from "../errors.js";
 import { NEVER, Retry } from "../retry.js";
@@ -12,15 +12,15 @@ const INGEST = "/api/v1/usage/ingest/";
 const CANCEL = "/api/v1/usage/cancel/";
 const BATCH = 1000; // the most that one request may hold
 const FLUSH_TIMEOUT_SECONDS = 30;
-const CLOCK_ATTEMPTS = 3; // how often a row goes again because the server found its time wrong
+const CLOCK_ATTEMPTS = 3; // how often a row is sent while the server finds its time wrong
 
 const SENT = new Set(["accepted", "duplicate", "over_limit"]);
 const TIMES = new Set(["from_future", "too_old"]);
-// What says that the content is wrong. Every other refusal is of the sender or the address: no row is to blame for it.
+// These statuses blame the content. Every other refusal concerns the sender or the address, and no row.
 const CONTENT = new Set([400, 413, 422]);
 const PASSING = new Set([408, 429]);
 
-/** What a flush did; `pending`: rows that are still to be sent. */
+/** The outcome of a flush; `pending`: rows that are still to be sent. */
 export interface Flushed {
   sent: number;
   rejected: number;
@@ -38,7 +38,9 @@ export class Pace {
     this.#warn = warn;
   }
 
-  /** Why trying again will not help by itself, though it is done: the token may be renewed. */
+  /**
+   * Why a new try alone will not help; undefined: it may help. The try is made in any case: the token may be renewed.
+   */
   get paused(): string | undefined {
     const error = this.lastError;
     const isTheirs = error instanceof ApiError && error.status < 500 && !PASSING.has(error.status);
@@ -50,7 +52,7 @@ export class Pace {
     this.lastError = undefined;
   }
 
-  /** Returns the seconds until the next attempt. */
+  /** Return the seconds until the next attempt. */
   failed(error: Error): number {
     const wasPaused = this.paused;
     this.#failures += 1;
@@ -68,7 +70,7 @@ export class Flusher {
   readonly #transport: Transport;
   readonly #onlyUser: string | undefined;
 
-  /** @param onlyUser Whose rows may be sent; undefined: everybody's. */
+  /** @param onlyUser The only user whose rows may be sent; undefined: the rows of all users may. */
   constructor(outbox: Outbox, clock: ServerClock, transport: Transport, onlyUser: string | undefined, pace: Pace) {
     this.#outbox = outbox;
     this.#clock = clock;
@@ -77,7 +79,7 @@ export class Flusher {
     this.pace = pace;
   }
 
-  /** Send a request that may be repeated; the server's clock is read off every answer. */
+  /** Send a request that may be repeated, and learn the server's time from its answer. */
   async ask(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
     const began = this.#clock.local();
     const answer = await this.#transport.request(method, path, { isSafe: true, retry: NEVER, ...options });
@@ -86,9 +88,9 @@ export class Flusher {
   }
 
   /**
-   * Send everything that nobody else is sending.
+   * Send all rows that no other process is sending.
    *
-   * @throws ClientError: something could not be sent; it is kept.
+   * @throws ClientError: some rows could not be sent; they are kept.
    */
   async flush(signal?: AbortSignal): Promise<Flushed> {
     try {
@@ -99,7 +101,7 @@ export class Flusher {
     }
   }
 
-  /** As `flush`; whoever calls it tells the pace of a failure. */
+  /** Do what `flush` does, but leave it to the caller to tell the pace of a failure. */
   async attempt(signal?: AbortSignal): Promise<Flushed> {
     await this.#outbox.adopt();
     await this.#giveBack(signal);
@@ -111,13 +113,13 @@ export class Flusher {
       let settled: Settled[];
       try {
         settled = await this.#send(rows, refused, signal);
-        // A server that takes nothing at all is itself what is wrong.
+        // If the server accepts no row at all, the rows are not to blame.
         if (refused[0] !== undefined && !settled.some(({ status }) => status === "sent")) throw refused[0][1];
         settled.push(...(await this.#setApart(refused)));
       } finally {
         await this.#outbox.letGo(rows);
       }
-      // Not until nothing is left: uses that go on meanwhile would be sent one by one.
+      // Stop after rows that fill no batch, even if new ones have come: otherwise these would be sent one by one.
       more = rows.length === BATCH || settled.some(({ status }) => status === "ready");
       for (const { status } of settled) if (status !== "ready") total[status] += 1;
     }
@@ -136,7 +138,7 @@ export class Flusher {
     }
   }
 
-  /** Send rows together; halves of them if they are refused as a whole, down to those that are to blame. */
+  /** Send rows together. If they are refused as a whole, send halves, down to the rows that are to blame. */
   async #send(rows: Row[], refused: [Row, ApiError][], signal: AbortSignal | undefined): Promise<Settled[]> {
     const versions = await this.#outbox.versions();
     const knewTheTime = this.#clock.offset !== undefined;
@@ -197,7 +199,7 @@ function understood(
     for (const said of usage) heard.set(String(said.user_id).toLowerCase(), heardOf(said));
     return { settled, heard };
   } catch (error) {
-    // Nothing is taken for sent on the word of a proxy.
+    // A proxy may have answered, so no row is taken for sent.
     throw notUnderstood("The answer to usage events", answer, error);
   }
 }

@@ -1,4 +1,4 @@
-/** Whose use is counted, as the server will see it. */
+/** Reads which user a token is for, as the server will read it. */
 
 import { BadConfiguration } from "../errors.js";
 import { isObject } from "../transport.js";
@@ -8,7 +8,7 @@ const CANONICAL_UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const ANY_UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 const NAMESPACE_URL = "6ba7b8119dad11d180b400c04fd430c8";
 
-/** Whether it is a producer's key, which may act for every user of its project, and not an end user's JWT. */
+/** Whether a token is a producer's key, which may act for every user of its project, and not an end user's JWT. */
 export function isKey(token: string): boolean {
   return token.startsWith(KEY_PREFIX) || !token.includes(".");
 }
@@ -20,11 +20,11 @@ export function uuidOf(given: string): string {
 }
 
 /**
- * The user that a JWT is for: its `sub`, or what the server makes of one that is no UUID.
+ * Return the user that a JWT is for: its `sub`, or, if that is no UUID, the UUID that the server derives from it.
  *
- * The signature is the server's to check; this only names the rows of the outbox.
+ * Only the server checks the signature; here the user only names the rows of the outbox.
  *
- * @throws BadConfiguration: no JWT, or without `sub`.
+ * @throws BadConfiguration: the token is no JWT, or has no `sub`.
  */
 export async function userOf(token: string): Promise<string> {
   const claims = claimsOf(token);

@@ -1,4 +1,4 @@
-/** A store in IndexedDB, for browsers and the renderers of Electron: tabs share it, and Web Locks tell who lives. */
+/** A store in IndexedDB, for browsers and the renderers of Electron. Tabs share it; Web Locks tell which tabs live. */
 
 import { newId } from "../ids.js";
 import { OutboxFailed } from "./errors.js";
@@ -7,7 +7,7 @@ import type { OutboxStore, Row, StoreOptions, Transaction } from "./store.js";
 const VERSION = 1;
 const LAST = "\uffff";
 
-/** One for each installation, unless `path` names another database. */
+/** Return the store of an installation: a database of its own, unless `path` names another. */
 export function defaultStore({ baseUrl, path }: StoreOptions): OutboxStore {
   return new IndexedDbStore(path ?? `queueops-usage ${baseUrl}`);
 }
@@ -38,7 +38,7 @@ export class IndexedDbStore implements OutboxStore {
     return await this.#inWords(async () => {
       const within = db.transaction(["event", "fact"], "readwrite", { durability: "strict" });
       const committed = ended(within);
-      committed.catch(() => {}); // told by the work, or below
+      committed.catch(() => {}); // the work or the lines below report the error
       try {
         const value = await work(new Scope(within));
         await committed;
@@ -47,7 +47,7 @@ export class IndexedDbStore implements OutboxStore {
         try {
           within.abort();
         } catch {
-          // it has ended by itself
+          // the transaction has ended by itself
         }
         throw error;
       }
@@ -78,7 +78,7 @@ export class IndexedDbStore implements OutboxStore {
         const request = this.#factory.open(this.name, VERSION);
         request.onupgradeneeded = (): void => build(request.result);
         const db = await answered(request);
-        db.onversionchange = (): void => db.close(); // a newer version of the page waits
+        db.onversionchange = (): void => db.close(); // a newer version of the page waits for this
         db.onclose = (): void => void (this.#db = undefined);
         return db;
       });
@@ -167,7 +167,7 @@ class Scope implements Transaction {
   }
 }
 
-/** A tab's seat at an outbox: a lock that the browser drops when the tab ends, however it ends. */
+/** A tab as an owner of an outbox's rows: it holds a lock, which the browser drops when the tab ends. */
 class Seat {
   private constructor(
     readonly id: string,
@@ -190,7 +190,7 @@ function lockOf(outbox: string, seat: string): string {
 function build(db: IDBDatabase): void {
   const events = db.createObjectStore("event", { keyPath: "seq", autoIncrement: true });
   events.createIndex("eventId", "eventId", { unique: true });
-  // What is null has no place in an index.
+  // An index leaves out rows whose value is null.
   for (const name of ["status", "owner", "heldUntil"]) events.createIndex(name, name);
   db.createObjectStore("fact");
 }
@@ -202,7 +202,7 @@ function answered<Value>(request: IDBRequest<Value>): Promise<Value> {
   });
 }
 
-/** Go on for as long as `goesOn` says so. */
+/** Move the cursor on for as long as `goesOn` returns true. */
 function each<Cursor extends IDBCursor>(
   request: IDBRequest<Cursor | null>,
   goesOn: (cursor: Cursor) => boolean,

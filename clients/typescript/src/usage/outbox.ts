@@ -1,4 +1,4 @@
-/** The outbox: what it holds and how that changes, whatever store keeps it. Nothing here waits for a network. */
+/** The outbox: its rows and their changes, in any store. Nothing here waits for a network. */
 
 import { type Cached, costOf, type Heard, merge, TOKENS, type View, viewOf } from "./cache.js";
 import type { ServerClock } from "./clock.js";
@@ -6,21 +6,21 @@ import { OutboxFull } from "./errors.js";
 import type { OutboxStore, Row, Transaction } from "./store.js";
 
 export const MAX_ROWS = 100_000;
-const CLAIM_SECONDS = 120; // after which what a stopped process was about to send is sent by others
+const CLAIM_SECONDS = 120; // after so long others send the rows that a stopped process had claimed
 
-// The facts, by name. `size`: rows; `heardAt`: the server's time, as last heard.
+// The names of the stored facts. `size`: the number of rows; `heardAt`: the server's time in its last answer.
 const SIZE = "size";
 const HEARD_AT = "heardAt";
-const STANDING = "standing "; // and the user: what the server last said of the allowance
-const UNSETTLED = "unsettled "; // and user and month: units that no answer of the server contains yet
-const RELEASE = "release "; // and the reservation: to give back, unless it ended before
+const STANDING = "standing "; // followed by the user: the allowance as the server last stated it
+const UNSETTLED = "unsettled "; // followed by user and month: units that no answer of the server contains yet
+const RELEASE = "release "; // followed by the reservation: to give back, unless it ended before
 
 /** A use that is about to begin. */
 export interface Intent {
   eventId: string;
   userId: string;
   service: string;
-  /** Tokens. */
+  /** The estimated tokens; null: not given. */
   estimate: number | null;
 }
 
@@ -28,11 +28,11 @@ export interface Reservation {
   id: string;
   month: string;
   amount: number;
-  /** By the server's clock. */
+  /** When it ends, by the server's clock. */
   heldUntil: number;
 }
 
-/** What became of a row; `ready`: it is to be sent again. */
+/** The outcome of a row; `ready`: it is to be sent again. */
 export interface Settled {
   eventId: string;
   status: "sent" | "rejected" | "ready";
@@ -43,13 +43,13 @@ export interface Settled {
 export type Versions = ReadonlyMap<string, number>;
 type GoesAhead = (view: View | undefined, cost: number) => boolean;
 
-/** Every method is a transaction, durable when it resolves; all throw OutboxFailed. */
+/** Every method is one transaction, durable when it resolves. Every method may throw OutboxFailed. */
 export class Outbox {
   readonly store: OutboxStore;
   readonly maxRows: number;
   readonly #clock: ServerClock;
 
-  /** @param maxRows Rows not sent, beyond which no further use begins. */
+  /** @param maxRows How many rows may be unsent; with so many, no further use begins. */
   constructor(store: OutboxStore, clock: ServerClock, maxRows = MAX_ROWS) {
     this.store = store;
     this.maxRows = maxRows;
@@ -61,8 +61,8 @@ export class Outbox {
   /**
    * Write a use down before its call, if it may go ahead.
    *
-   * @param goesAhead Decides by what is known of the allowance and by the use's units.
-   * @returns Whether it goes ahead, and what it was decided by.
+   * @param goesAhead Decides by the known state of the allowance and the use's units.
+   * @returns Whether the use goes ahead, and the view by which that was decided.
    * @throws OutboxFull
    */
   async begin(
@@ -89,7 +89,7 @@ export class Outbox {
     });
   }
 
-  /** Write down what a use took. Also if its intent is gone: somebody took it for a crash's and discarded it. */
+  /** Write down what a use took, even if its intent was deleted: a person may have discarded it as left by a crash. */
   async complete(intent: Intent, tokens: number, unit: string): Promise<void> {
     const cost = costOf(tokens, unit);
     await this.store.transaction(async (db) => {
@@ -112,7 +112,7 @@ export class Outbox {
     return await this.#forget(eventId, isSetApart);
   }
 
-  /** Say what a use took that a crash cut off, or that was rejected: it is sent (again). */
+  /** Set the tokens of a use that a crash cut off, or that the server rejected, and send it (again). */
   async resolve(eventId: string, tokens: number): Promise<boolean> {
     return await this.store.transaction(async (db) => {
       const row = await db.row(eventId);
@@ -135,9 +135,9 @@ export class Outbox {
   // Sending
 
   /**
-   * Take the oldest rows that nobody is sending.
+   * Claim the oldest rows that no process is sending.
    *
-   * @param userId Whose; undefined: everybody's.
+   * @param userId The user whose rows are claimed; undefined: the rows of all users are.
    */
   async claim(limit: number, userId: string | undefined): Promise<Row[]> {
     const owner = await this.store.seat();
@@ -153,7 +153,7 @@ export class Outbox {
     });
   }
 
-  /** Leave claimed rows to whoever sends next. */
+  /** Leave claimed rows to the next sender. */
   async letGo(rows: Row[]): Promise<void> {
     const owner = await this.store.seat();
     await this.store.transaction(async (db) => {
@@ -165,10 +165,11 @@ export class Outbox {
   }
 
   /**
-   * Take an answer in, at once: what it settled leaves the unsettled as the remainder that contains it arrives.
+   * Store an answer in one transaction: uses stop counting as unsettled when the remainder that contains them is
+   * stored.
    *
-   * @param heard By user.
-   * @param versions As `versions()` gave them before the request was sent.
+   * @param heard The state of each user's allowance by the answer.
+   * @param versions The result of `versions()` before the request was sent.
    */
   async settle(settled: Settled[], heard: ReadonlyMap<string, Heard>, versions: Versions): Promise<void> {
     await this.store.transaction(async (db) => {
@@ -187,7 +188,7 @@ export class Outbox {
     });
   }
 
-  /** Of every user's standing; asked for before a request whose answer is taken in. */
+  /** Return the version of every user's standing. Call this before a request whose answer goes to `settle`. */
   async versions(): Promise<Versions> {
     return await this.store.transaction(async (db) => {
       const found = new Map<string, number>();
@@ -202,12 +203,12 @@ export class Outbox {
     return await this.store.transaction((db) => this.#view(db, userId));
   }
 
-  /** How many rows are still to be sent: whose, as for `claim`. */
+  /** Return how many rows are still to be sent; `userId` as for `claim`. */
   async pending(userId: string | undefined): Promise<number> {
     return (await this.rows("ready", { accepts: (row) => userId === undefined || row.userId === userId })).length;
   }
 
-  /** Reservations to give back; those that have ended by themselves are forgotten. */
+  /** Return reservations to give back; reservations that have ended by themselves are forgotten. */
   async releases(): Promise<string[]> {
     return await this.store.transaction(async (db) => {
       const found: string[] = [];
@@ -229,7 +230,7 @@ export class Outbox {
 
   // The store
 
-  /** Find what dead processes left: rows they were sending are free, their intents belong to nobody. */
+  /** Release the rows of dead processes: others may then send them, and their intents have no owner any more. */
   async adopt(): Promise<void> {
     await this.store.seat();
     const dead = await this.store.dead(await this.store.transaction((db) => db.owners()));
@@ -241,7 +242,7 @@ export class Outbox {
     });
   }
 
-  /** Rows, for reports. */
+  /** Return rows, for reports. */
   async rows(...query: Parameters<Transaction["rows"]>): Promise<Row[]> {
     return await this.store.transaction((db) => db.rows(...query));
   }
@@ -289,12 +290,12 @@ export class Outbox {
 
 const AGAIN = { status: "ready", attempts: 0, reason: null, message: null } as const;
 
-/** Left by a crash, or rejected. */
+/** Whether a row was left by a crash, or rejected. */
 export function isSetApart(row: Row): boolean {
   return row.status === "rejected" || (row.status === "intent" && row.owner === null);
 }
 
-/** The one way in which a row's state or units change: the sums change with it. */
+/** Write a row together with the sums that it changes. No other code changes a row's state or units. */
 async function write(db: Transaction, before: Row | undefined, after: Row | undefined): Promise<void> {
   if (after !== undefined) await db.put(after);
   else if (before !== undefined) await db.remove(before);

@@ -22,8 +22,9 @@ export class Rules {
 
   /**
    * @param threshold With less than this left, `hybrid` asks first.
-   * @param credit The most that `hybrid` uses before the server has heard of it; by default as much as `threshold`.
-   *     n outboxes pass a quota by at most (n - 1) x credit: see "How far past the quota" in the Python client's README.
+   * @param credit The most units used by `hybrid` and not yet reported to the server; by default as much as
+   *     `threshold`. n outboxes pass a quota by at most (n - 1) x credit: see "How far past the quota" in the Python
+   *     client's README.
    */
   constructor(policy: Policy = "hybrid", threshold: Amount = NEAR, credit: Amount = threshold) {
     if (!POLICIES.has(policy)) throw new BadConfiguration(`'${policy}' is not a policy.`);
@@ -34,7 +35,7 @@ export class Rules {
     this.#credit = credit;
   }
 
-  /** Whether a use of so many units needs no answer of the server. */
+  /** Whether a use of so many units may begin without asking the server. */
   goesAhead(view: View | undefined, cost: number): boolean {
     if (this.policy !== "hybrid") return this.policy === "optimistic";
     return (
@@ -44,7 +45,7 @@ export class Rules {
     );
   }
 
-  /** Whether the server's silence is no refusal: where overuse is recorded, nobody is to be stopped by it. */
+  /** Whether a use may begin though the server does not answer: it may where overuse is only recorded. */
   mayGoOnAlone(view: View | undefined): boolean {
     return this.policy === "hybrid" && view?.policy === RECORD_OVERAGE;
   }

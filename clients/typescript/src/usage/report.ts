@@ -1,4 +1,4 @@
-/** What an outbox holds, for people. */
+/** A report for people of what an outbox holds. */
 
 import type { ServerClock } from "./clock.js";
 import type { Pace } from "./flush.js";
@@ -8,14 +8,14 @@ const OLD_SECONDS = 28 * 86_400; // the server takes events of up to 35 days, by
 const SHOWN_ROWS = 1000;
 
 /**
- * A call that a process had begun, or was about to begin, when it died. Whether it happened, only its provider knows:
+ * A call that a process had begun, or was about to begin, when it died. Only its provider knows whether it happened:
  * say so with `resolve(eventId, { tokens })`, or with null if it did not.
  */
 export interface LeftIntent {
   eventId: string;
   userId: string;
   service: string;
-  /** Tokens. */
+  /** The estimated tokens; null: not given. */
   estimate: number | null;
   startedAt: Date;
 }
@@ -27,16 +27,16 @@ export interface RejectedRow {
   service: string;
   tokens: number;
   at: Date;
-  /** Of the server: `too_old`, `from_future`, `foreign_user`, `malformed`, or an error's code. */
+  /** The server's reason: `too_old`, `from_future`, `foreign_user`, `malformed`, or an error's code. */
   reason: string;
   message: string;
   attempts: number;
 }
 
 export interface Report {
-  /** Which store. */
+  /** The name of the store. */
   path: string;
-  /** What crashes left; at most 1,000 are shown. */
+  /** Uses that crashes left; at most 1,000 are shown. */
   intents: LeftIntent[];
   /** Rows not yet sent. */
   pending: number;
@@ -44,16 +44,16 @@ export interface Report {
   inProgress: number;
   /** Rows set apart; at most 1,000 are shown. They count towards `maxRows` until discarded or retried. */
   rejected: RejectedRow[];
-  /** Of the rows not yet sent. */
+  /** When the oldest of the rows not yet sent was written. */
   oldestAt: Date | undefined;
   oldestAgeSeconds: number;
   /** Rows not yet sent and older than 28 days; the server refuses them after 35. */
   nearAgeLimit: number;
   size: number;
   maxRows: number;
-  /** Why nothing is sent until a person sees to it, such as a token that was revoked; undefined: it is. */
+  /** Why nothing is sent until a person acts, such as a token that was revoked; undefined: rows are sent. */
   paused: string | undefined;
-  /** Of this process's last attempt to send; undefined if it succeeded. */
+  /** The error of this process's last attempt to send; undefined: it succeeded. */
   lastError: string | undefined;
 }
 

@@ -10,7 +10,7 @@ import { OutboxFailed } from "./errors.js";
 import type { OutboxStore, Row, StoreOptions, Transaction } from "./store.js";
 
 const VERSION = 1;
-const APPLICATION = 0x514f4a53; // tells its files from the Python client's
+const APPLICATION = 0x514f4a53; // distinguishes these files from the Python client's
 const BUSY_SECONDS = 10;
 const SUFFIX = ".owner";
 const OURS_ALONE = 0o600;
@@ -44,7 +44,10 @@ const REMEDIES: Record<number, string> = {
   10: "its disk cannot be read or written",
 };
 
-/** Among this user's lasting data, one for each installation, unless `path` names another file on a local disk. */
+/**
+ * Return the store of an installation: a file among this user's lasting data, unless `path` names another on a local
+ * disk.
+ */
 export function defaultStore({ baseUrl, path }: StoreOptions): OutboxStore {
   return new SqliteStore(path ?? defaultPath(baseUrl));
 }
@@ -55,7 +58,7 @@ export class SqliteStore implements OutboxStore {
   #seat: Seat | undefined;
   #turn: Promise<unknown> = Promise.resolve();
 
-  /** @param path A file on a local disk; made if missing, for this user alone. Processes may share it. */
+  /** @param path A file on a local disk, which is made for this user alone if it is missing. Processes may share it. */
   constructor(path: string) {
     this.name = resolve(path);
   }
@@ -89,7 +92,7 @@ export class SqliteStore implements OutboxStore {
     });
   }
 
-  /** One after the other: a connection has one transaction. */
+  /** Do work in turn, because a connection can have only one transaction. */
   #inTurn<Value>(work: () => Promise<Value>): Promise<Value> {
     const turn = this.#turn.then(() => inWords(this.name, work));
     this.#turn = turn.catch(() => {});
@@ -97,7 +100,7 @@ export class SqliteStore implements OutboxStore {
   }
 }
 
-/** The file, open; its methods wait for nothing, and are asynchronous for the sake of other stores. */
+/** The open file. Its methods wait for nothing; they are asynchronous because other stores' methods are. */
 class Connection implements Transaction {
   readonly #db: DatabaseSync;
   readonly #prepared = new Map<string, StatementSync>();
@@ -223,8 +226,8 @@ class Connection implements Transaction {
 }
 
 /**
- * A process's seat at an outbox: an SQLite file of its own that it keeps locked. The system drops the lock when the
- * process dies, however it dies.
+ * A process as an owner of an outbox's rows: it keeps an SQLite file of its own locked. The system drops the lock when
+ * the process dies, however it dies.
  */
 class Seat {
   private constructor(
@@ -244,9 +247,9 @@ class Seat {
       try {
         if (isLocked(db, "BEGIN EXCLUSIVE") && existsSync(path)) return new Seat(id, path, db);
       } catch (error) {
-        if (existsSync(path)) throw error; // SQLite may call a file that is gone a broken disk
+        if (existsSync(path)) throw error; // SQLite may report a removed file as a broken disk
       }
-      db.close(); // somebody tidied the file away before it was locked
+      db.close(); // another process removed the file before it was locked
     }
   }
 
@@ -256,14 +259,14 @@ class Seat {
   }
 }
 
-/** Whether whoever took this seat still runs; the file of one who does not is removed. */
+/** Whether this owner still runs; the file of a dead owner is removed. */
 function isAlive(Database: typeof DatabaseSync, path: string): boolean {
   if (!existsSync(path)) return false;
   let db: DatabaseSync;
   try {
     db = new Database(path);
   } catch {
-    return true; // not ours to open: better taken for alive than its calls for lost
+    return true; // not permitted to open it: a live owner taken for dead would have its calls taken for lost
   }
   try {
     if (!isLocked(db, "BEGIN IMMEDIATE")) return true;
@@ -286,7 +289,7 @@ function isLocked(db: DatabaseSync, statement: string): boolean {
   }
 }
 
-/** Of the living and of the dead. */
+/** Return the ids of all owners, living and dead. */
 function seatsAt(outbox: string): string[] {
   const start = `${basename(outbox)}-`;
   const found = readdirSync(dirname(outbox)).filter((name) => name.startsWith(start) && name.endsWith(SUFFIX));
@@ -298,14 +301,14 @@ function pathOf(outbox: string, seat: string): string {
 }
 
 function makeIfMissing(path: string): void {
-  // Opening a file that is there, and closing it, would drop the locks that this process holds on it.
+  // Opening and closing an existing file would drop the locks that this process holds on it.
   if (!existsSync(path)) quietly(() => closeSync(openSync(path, "wx", OURS_ALONE)));
 }
 
 /**
  * Try again while another connection is in the way, for BUSY_SECONDS.
  *
- * SQLite's own waiting would hold up the whole process, and sleeps up to 100 ms between two tries.
+ * SQLite's own wait would block the whole process, and sleeps up to 100 ms between two tries.
  */
 async function patiently<Value>(act: () => Value): Promise<Value> {
   const deadline = monotonic() + BUSY_SECONDS;
@@ -342,7 +345,7 @@ function quietly(act: () => void): void {
   try {
     act();
   } catch {
-    // what it leaves behind is tidied away by others
+    // other processes remove what is left
   }
 }
 
@@ -358,7 +361,7 @@ function defaultPath(baseUrl: string): string {
       : process.platform === "darwin"
         ? join(homedir(), "Library", "Application Support")
         : process.env["XDG_STATE_HOME"] || join(homedir(), ".local", "state");
-  // A digest: an address has characters that some file systems refuse.
+  // Use a digest: some file systems refuse characters of an address.
   const digest = createHash("sha256").update(baseUrl).digest("hex").slice(0, 16);
   return join(home, "queueops", `usage-js-${digest}.sqlite3`);
 }

@@ -1,28 +1,33 @@
-/** Where an outbox keeps its rows: what a store must do. `sqlite.ts` and `indexeddb.ts` are two of them. */
+/** The interface of stores, in which an outbox keeps its rows. `sqlite.ts` and `indexeddb.ts` implement it. */
 
 import type { Moment } from "./clock.js";
 
-/** A use. `intent` before its call, `ready` when what it used is known; gone once it was sent, or `rejected`. */
+/**
+ * A use: `intent` before its call, `ready` when its tokens are known. It is then sent and removed, or `rejected` by the
+ * server.
+ */
 export interface Row extends Moment {
-  /** Given by the store; rows are sent in its order. */
+  /** A number that the store gives; rows are sent in its order. */
   seq?: number;
   eventId: string;
   userId: string;
   service: string;
   status: "intent" | "ready" | "rejected";
-  /** Tokens. */
+  /** The estimated tokens; null: not given. */
   estimate: number | null;
   tokens: number | null;
-  /** Units: the estimate's, then those used. */
+  /** Units: first the estimate's, then the used ones. */
   cost: number;
-  /** "": not known. */
+  /** The month in which the use counts; empty: not known. */
   month: string;
   reservationId: string | null;
-  /** Units that the server holds for it, */
+  /** Units that the server holds for the use. */
   held: number;
-  /** until then, by its clock; null where nothing is held. */
+  /** Until when the units are held, by the server's clock; null: nothing is held. */
   heldUntil: number | null;
-  /** An intent: who makes the call; a ready row: who sends it; null: nobody. */
+  /**
+   * The owner: of an intent, the process that makes the call; of a ready row, the process that sends it; null: none.
+   */
   owner: string | null;
   ownedAt: number | null;
   attempts: number;
@@ -31,52 +36,52 @@ export interface Row extends Moment {
 }
 
 /**
- * What may be done within a transaction. Nothing else may be awaited there: IndexedDB would end it.
+ * The operations of a transaction. Nothing else may be awaited within it: IndexedDB would end the transaction.
  */
 export interface Transaction {
   row(eventId: string): Promise<Row | undefined>;
-  /** Insert a row without `seq`, replace one that has it. */
+  /** Insert a row without `seq`; replace a row that has it. */
   put(row: Row): Promise<void>;
   remove(row: Row): Promise<void>;
-  /** Rows of a state, the oldest first; at most `limit` of those that `accepts` does. */
+  /** Return rows of a state, the oldest first: at most `limit` rows that `accepts` returns true for. */
   rows(status: Row["status"], options?: { limit?: number; accepts?: (row: Row) => boolean }): Promise<Row[]>;
-  /** Rows whose units are held no longer than until then. */
+  /** Return rows whose units are held until this moment at the latest. */
   heldUntil(moment: number): Promise<Row[]>;
-  /** All owners of rows. */
+  /** Return all owners of rows. */
   owners(): Promise<string[]>;
   rowsOf(owner: string): Promise<Row[]>;
-  /** A fact by its name, which is kept as JSON is. */
+  /** Return the fact of this name, as JSON would keep it. */
   get<Value>(name: string): Promise<Value | undefined>;
   set(name: string, value: unknown): Promise<void>;
   unset(name: string): Promise<void>;
-  /** Names that begin so. */
+  /** Return the names that begin so. */
   names(start: string): Promise<string[]>;
 }
 
 /**
- * Rows on a disk, shared by whoever opens the same store: processes, or tabs.
+ * Rows on a disk, shared by all processes or tabs that open the same store.
  *
  * Every method throws OutboxFailed when the store cannot be used.
  */
 export interface OutboxStore {
-  /** For messages: which store it is. */
+  /** The store's name, for messages. */
   readonly name: string;
   /**
-   * Do some work, alone among all that share the store: all of it or, when it throws, nothing. Durable when this
-   * resolves: a crash of the machine loses none of it.
+   * Do some work while no other process or tab changes the store: all of it or, when it throws, nothing. The work is
+   * durable when this resolves: a crash of the machine loses none of it.
    */
   transaction<Value>(work: (transaction: Transaction) => Promise<Value>): Promise<Value>;
-  /** The id of this process's seat, which shows others that it lives; taken when first asked for. */
+  /** Return the id of this process as an owner of rows, which shows others that it lives. The first call makes it. */
   seat(): Promise<string>;
-  /** Those of the given seats whose process has died. No id is ever given twice. */
+  /** Return those of these ids whose process has died. No id is ever given twice. */
   dead(seats: Iterable<string>): Promise<string[]>;
-  /** Let go of the store and the seat. Used again, it opens again. */
+  /** Close the store, and give up the ownership of rows. The next use opens the store again. */
   close(): Promise<void>;
 }
 
-/** What a default store is made of. */
+/** The arguments of a default store. */
 export interface StoreOptions {
-  /** Of the installation: each has a store of its own. */
+  /** The installation's address: each installation has a store of its own. */
   baseUrl: string;
   /** A file for SQLite, a database's name for IndexedDB. */
   path?: string | undefined;

@@ -18,35 +18,35 @@ import type { OutboxStore } from "./store.js";
 const GATHER_SECONDS = 0.5;
 const CLOSE_SECONDS = 5;
 const OTHERS_SECONDS = 0.05; // between looks at rows that another process is sending
-const IDLE_SECONDS = 30; // after which rows of other processes, which died, are looked for
+const IDLE_SECONDS = 30; // between two searches for rows of processes that died
 
 export interface UsageTrackerOptions {
-  /** Whose uses these are; by default the JWT's user. With a key, `use` may name others. */
+  /** The user of the uses; by default the JWT's user. With a key, `use` may name others. */
   userId?: string;
   /**
-   * The outbox's file on a local disk, or in a browser its database's name; processes, or tabs, may share it. By
-   * default one for each installation, among this person's lasting data.
+   * The outbox's file on a local disk, or in a browser the name of its database; processes or tabs may share it. By
+   * default there is one for each installation, among this person's lasting data.
    */
   path?: string;
-  /** Instead of SQLite, or of IndexedDB in browsers. */
+  /** A store to use instead of SQLite, or of IndexedDB in browsers. */
   store?: OutboxStore;
   /** `hybrid` by default. */
   policy?: Policy;
   /** With less than this left, `hybrid` reserves first: units, or a share of the quota ("10%", the default). */
   threshold?: Amount;
-  /** The most that `hybrid` uses before the server has heard of it; by default as much as `threshold`. */
+  /** The most units used by `hybrid` and not yet reported to the server; by default as much as `threshold`. */
   credit?: Amount;
-  /** Whether what was used is sent by itself, every `gatherSeconds`; else `flush` and `close` do. */
+  /** Whether rows are sent in the background, every `gatherSeconds`; otherwise `flush` and `close` send them. */
   background?: boolean;
   gatherSeconds?: number;
-  /** Rows not sent, beyond which a use is refused before its call. */
+  /** How many rows may be unsent; with so many, a use is refused before its call. */
   maxRows?: number;
-  /** Seconds without a byte. */
+  /** Seconds to wait for the next byte. */
   timeout?: number;
-  /** Seconds since 1970. */
+  /** Returns seconds since 1970. */
   clock?: () => number;
   fetch?: typeof fetch;
-  /** Where warnings go; `console.warn` by default. */
+  /** Called with each warning; `console.warn` by default. */
   warn?: (message: string) => void;
 }
 
@@ -65,7 +65,7 @@ export class UsageTracker {
   #isClosed = false;
 
   /**
-   * @param baseUrl Of the installation: `https://queue.example.org`.
+   * @param baseUrl The installation's address, such as `https://queue.example.org`.
    * @param token An end user's JWT or a producer key, or a function that returns one.
    * @throws BadConfiguration
    */
@@ -89,11 +89,11 @@ export class UsageTracker {
   /**
    * Count a call: `tracker.use({ estimate: 800, service: "gemini" }, async (usage) => { …; usage.tokens = n; })`.
    *
-   * When this resolves, what the call took is on disk. After an exception it counts as nothing, unless
+   * When this resolves, the tokens that the call took are on disk. After an exception nothing is counted, unless
    * `usage.tokens` was set before. Without `usage.tokens` the estimate counts, with a warning.
    *
    * @returns What `work` returns.
-   * @throws QuotaExceeded: nothing is left for it.
+   * @throws QuotaExceeded: the allowance has no room for the use.
    * @throws QuotaUnavailable: the server has to be asked, and does not answer.
    * @throws OutboxFull, OutboxFailed, ApiError
    */
@@ -110,7 +110,7 @@ export class UsageTracker {
     return value;
   }
 
-  /** For those whose call is no function: each begin needs its `finish`. */
+  /** For callers whose call is no function: each begin needs its `finish`. */
   async begin(options: UseOptions = {}): Promise<Usage> {
     const desk = await this.#open();
     const usage = desk.usage(options);
@@ -124,23 +124,23 @@ export class UsageTracker {
     this.#bell.ring();
   }
 
-  /** Ask the server; uses after it need no first question. */
+  /** Ask the server for the user's allowance; later uses need not ask first. */
   async standing(userId?: string): Promise<Standing> {
     const desk = await this.#open();
     return await desk.standing(desk.user(userId));
   }
 
-  /** What is known without asking, less what this outbox has used since; undefined: nothing. */
+  /** Return what is known without asking, less what this outbox has used since; undefined: nothing is known. */
   async known(userId?: string): Promise<View | undefined> {
     const desk = await this.#opened();
     return await desk.outbox.view(desk.user(userId));
   }
 
   /**
-   * Send what waits now, also if a pause after a failure is not over.
+   * Send the waiting rows now, even if a pause after a failure is not over.
    *
    * @param options.timeout Seconds to wait for rows that another process is sending; by default none.
-   * @throws ApiError, Unreachable: something could not be sent; it is kept.
+   * @throws ApiError, Unreachable: some rows could not be sent; they are kept.
    */
   async flush({ timeout = 0 }: { timeout?: number | undefined } = {}): Promise<Flushed> {
     const desk = await this.#open();
@@ -155,15 +155,15 @@ export class UsageTracker {
     }
   }
 
-  /** What waits, what crashes left, and what was rejected. */
+  /** Return a report of the rows that wait, that crashes left, and that were rejected. */
   async report(): Promise<Report> {
     return await reportOf((await this.#opened()).outbox, this.#clock, this.#pace);
   }
 
   /**
-   * Say what became of a use that a crash cut off, or of a rejected one.
+   * Settle a use that a crash cut off, or that was rejected.
    *
-   * @param options.tokens What it took; null: it did not happen, or shall not be counted.
+   * @param options.tokens The tokens that it took; null: it did not happen, or shall not be counted.
    * @returns False: there is no such row.
    */
   async resolve(eventId: string, { tokens }: { tokens: number | null }): Promise<boolean> {
@@ -172,7 +172,7 @@ export class UsageTracker {
     return done;
   }
 
-  /** Send rejected rows again, once their cause is gone; returns how many. */
+  /** Send rejected rows again, once the cause is removed; return how many. */
   async retryRejected(): Promise<number> {
     const count = await (await this.#opened()).outbox.retryRejected();
     this.#bell.ring();
@@ -180,9 +180,9 @@ export class UsageTracker {
   }
 
   /**
-   * Send what can be sent, and let go of the store. What cannot stays there for the next start.
+   * Send the rows that can be sent, and close the store. Other rows stay in it for the next start.
    *
-   * @param options.timeout Seconds, about.
+   * @param options.timeout About how many seconds this may take.
    */
   async close({ timeout = CLOSE_SECONDS }: { timeout?: number } = {}): Promise<void> {
     if (this.#isClosed) return;
@@ -193,11 +193,11 @@ export class UsageTracker {
     const over = new AbortController();
     const timer = setTimeout(() => over.abort(), timeout * 1000);
     try {
-      // What is being sent would else be sent twice.
+      // Otherwise the rows that are being sent would be sent twice.
       await Promise.race([this.#sending, sleep(timeout, { signal: over.signal, background: true })]);
       await (await this.#opened()).flusher.flush(over.signal);
     } catch {
-      // it is kept
+      // the rows are kept
     } finally {
       clearTimeout(timer);
       over.abort();
@@ -215,7 +215,7 @@ export class UsageTracker {
   #opened(): Promise<Desk> {
     if (this.#desk === undefined) {
       const desk = (this.#desk = this.#openDesk());
-      desk.catch(() => (this.#desk = undefined)); // it may come right: a disk that was full, a token that was missing
+      desk.catch(() => (this.#desk = undefined)); // the next call tries again: a full disk may be mended
     }
     return this.#desk;
   }
@@ -224,7 +224,7 @@ export class UsageTracker {
     const { path, maxRows = MAX_ROWS } = this.#options;
     const given = this.#options.userId;
     const token = await this.#transport.token().catch((error: unknown) => {
-      if (given === undefined) throw error; // else a use can be written down while no token can be had
+      if (given === undefined) throw error; // with a user, uses can be written down without a token
     });
     let userId = given === undefined ? undefined : uuidOf(given);
     const actsForMany = token !== undefined && isKey(token);
@@ -244,19 +244,19 @@ export class UsageTracker {
       try {
         await (await this.#opened()).flusher.attempt();
       } catch (error) {
-        if (error instanceof BadConfiguration) return; // told by every call
-        // Nothing ends this: every row would stay unsent, without a word.
+        if (error instanceof BadConfiguration) return; // every call reports it
+        // No error may end this loop: every row would stay unsent, unnoticed.
         if (!(error instanceof ClientError)) this.#warn(`usage could not be sent, and is kept: ${String(error)}`);
         await pause(this.#pace.failed(error as Error));
         continue;
       }
       await this.#bell.heard(IDLE_SECONDS);
-      await pause(this.#options.gatherSeconds ?? GATHER_SECONDS); // rows gather before they are sent together
+      await pause(this.#options.gatherSeconds ?? GATHER_SECONDS); // meanwhile rows gather, to be sent together
     }
   }
 }
 
-/** Wakes whoever waits for it, or the next one who does. */
+/** Wakes the waiting caller, or else the next caller that waits. */
 class Bell {
   #rang = false;
   #wake: () => void = () => {};
@@ -288,7 +288,7 @@ interface ProcessEvents {
   off(event: string, listener: () => void): void;
 }
 
-/** Where the runtime says when its work is done. */
+/** Return the object by which the runtime tells that its work is done, if it has one. */
 function processEvents(): ProcessEvents | undefined {
   const { process } = globalThis as { process?: Partial<ProcessEvents> };
   return typeof process?.once === "function" && typeof process.off === "function" ? (process as ProcessEvents) : undefined;
