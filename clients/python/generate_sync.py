@@ -1,8 +1,8 @@
 """
-Write the blocking producer from the asynchronous one, so that nothing is written twice: `python generate_sync.py`.
+Write the blocking producer from the asynchronous one, so that no code is written twice: `python generate_sync.py`.
 
-What differs on purpose is in modules of its own (transport, line, `Spool.fill`), or a sentence below. With `--check`
-nothing is written, and a file that is not up to date ends the program with 1.
+Intended differences are in other modules (transport, line, `Spool.fill`), or are sentences below. With `--check`
+nothing is written, and the program ends with 1 if the file is out of date.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def blocking(source: str) -> str:
     Return the blocking module.
 
     Raises:
-        ValueError: A sentence is not there any more, or something asynchronous is left.
+        ValueError: A sentence is missing in the source, or something asynchronous is left.
     """
     for before, after in SENTENCES.items():
         if before not in source:

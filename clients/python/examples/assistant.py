@@ -1,8 +1,8 @@
 """
 An app that calls a language model by itself and counts the tokens against its user's allowance.
 
-The model answers as soon as it can: while the allowance is plentiful no call waits for QueueOps, and without a network
-to it the app goes on. Near the limit the tokens are reserved before the call.
+While the allowance is plentiful, no call waits for QueueOps, and the app goes on without a network to it. Near the
+limit the tokens are reserved before the call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CREDIT = 1.0  # all that is left may be used while offline: nobody else uses thi
 
 
 def ask(model: httpx.Client, prompt: str, *, call_id: str) -> tuple[str, int]:
-    """Call the model; its answer, and the tokens that it charges."""
+    """Call the model; return its answer and the tokens that it charges."""
     body = {
         "contents": [{"parts": [{"text": prompt}]}],
         "generationConfig": {"maxOutputTokens": MAX_OUTPUT_TOKENS},
@@ -40,14 +40,14 @@ def ask(model: httpx.Client, prompt: str, *, call_id: str) -> tuple[str, int]:
 
 
 def charged_by(model: httpx.Client, call_id: str) -> int | None:
-    """What the provider charged for a call; None: it never carried it out."""
+    """Return the tokens that the provider charged for a call; None: it never carried the call out."""
     while True:
         calls = model.get("/_sandbox/ledger", params={"effect_key": call_id}).raise_for_status().json()["calls"]
         if all(call["ended"] for call in calls):
             return next(
                 (call["cost_tokens"] + MAX_OUTPUT_TOKENS for call in calls if call["status"] == HTTPStatus.OK), None
             )
-        time.sleep(PAUSE_SECONDS)  # the provider is still at it, though nobody waits for its answer
+        time.sleep(PAUSE_SECONDS)  # the provider still works on the call, though nobody waits for it
 
 
 def clear_up(tracker: UsageTracker, model: httpx.Client) -> None:
@@ -71,7 +71,7 @@ def work(tracker: UsageTracker, model: httpx.Client) -> None:
             except QuotaExceeded:
                 enough.set()
             except (QuotaUnavailable, httpx.HTTPError):
-                pass  # neither is for ever
+                pass  # try again after the pause
             enough.wait(PAUSE_SECONDS)
 
     with ThreadPoolExecutor(WORKERS) as workers:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 class Network:
-    """Listens on a port of its own and passes on what it gets to the server, while it is up."""
+    """Listens on its own port. While it is up, it passes all bytes on to the server."""
 
     def __init__(self, server: str) -> None:
         target = urlsplit(server)

@@ -23,7 +23,7 @@ from assistant import MAX_OUTPUT_TOKENS, WORKERS
 from network import Network
 
 CALLS_EACH = 12  # before something happens to the app
-# Of the sandbox: a model that takes its time and has no limits of its own.
+# Settings of the sandbox: its model takes its time, and has no limits of its own.
 KNOBS = {
     "latency": {"mode": "fixed", "milliseconds": 250},
     "gemini": {"requests_per_minute": None, "tokens_per_minute": None, "requests_per_day": None},
@@ -63,13 +63,13 @@ class Story:
                 process.kill()
 
     def provider_says(self) -> Sum:
-        """What the model charged, by its own ledger."""
+        """Return the model's charges, by its own ledger."""
         query = f"user={self.user}&status=200&limit=1000"
         calls = self._model.get(f"/_sandbox/ledger?{query}").raise_for_status().json()["calls"]
         return Sum(len(calls), sum(call["cost_tokens"] + MAX_OUTPUT_TOKENS for call in calls))
 
     def server_says(self) -> dict[str, int]:
-        """The user's standing."""
+        """Return the user's standing."""
         standing = self._server.get("/api/v1/usage/me/", params={"user_id": str(self.user)}).raise_for_status().json()
         return {name: standing[name] for name in ("used", "quota")}
 
@@ -92,14 +92,14 @@ def wait_for_calls(app: subprocess.Popen[str], count: int) -> None:
 
 
 def run(story: Story) -> bool:
-    """Tell the story; whether server and provider agree in the end."""
+    """Tell the story; return whether server and provider agree in the end."""
     with story.app() as app:
         wait_for_calls(app, CALLS_EACH)
         story.tell("online")
         story.network.go_down()
         wait_for_calls(app, CALLS_EACH)
         story.tell("offline: the app goes on")
-        wait_for_calls(app, 2 * WORKERS)  # past those that began meanwhile: the last one has just begun
+        wait_for_calls(app, 2 * WORKERS)  # more calls than began meanwhile: the last one has just begun
         app.kill()
     story.tell("killed in the middle of calls")
     with story.app() as app:

@@ -14,7 +14,7 @@ from queueops_client.cli.session import Session, command
 from queueops_client.cli.words import clean
 from queueops_client.records import Window
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")  # the index of a day is its number in the API
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")  # a day's index is its number in the API
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

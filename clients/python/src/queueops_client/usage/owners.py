@@ -1,4 +1,6 @@
-"""The owners of rows in an outbox: each process locks a file of its own; the system drops the lock when it dies."""
+"""
+The owners of rows in an outbox. Each process locks a file of its own; the system drops the lock when the process dies.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 The outbox's tables.
 
 event     a use: `intent` before its call, `ready` when what it used is known, then `sent`, or `rejected` by the server.
-standing  what the server last said of a user's allowance.
+standing  a user's allowance, as the server last stated it.
 balance   by user and month, kept by triggers: rows not sent, and units that no answer of the server contains yet.
 release   reservations to give back.
 moment    the server's time in its last answer.

@@ -123,7 +123,7 @@ class UsageTracker:
         return Use(self, self._desk.usage(estimate=estimate, service=service, user_id=user_id))
 
     def begin(self, usage: Usage) -> None:
-        """For callers who cannot write `with`: each begin needs its `finish`."""
+        """Begin a use without `with`. Each begin needs its `finish`."""
         self._check()
         try:
             self._transport.run(self._desk.admit(usage))
