@@ -1,4 +1,4 @@
-"""A backlog far beyond a provider's quota, in each window mode, with the limiter and without it."""
+"""How a backlog far beyond a provider's quota goes, in each window mode, with the limiter and without it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 Reports comments and docstrings that a reader must read twice: `make check` runs it.
 
-A sentence fails if its first word makes the reader wait for the subject, or if it has too many words. An
-item of a list, such as an attribute's or an argument's, is held to the length alone. Code in backticks is one word.
+A sentence fails if its first word makes the reader wait for the subject, or if it has too many words. For an item of a
+list, such as an attribute or an argument, only the length counts. Code in backticks is one word.
 
     python deploy/plain_words.py [path ...]
 """

@@ -10,7 +10,7 @@ from types import MappingProxyType
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
 WRITTEN_TOKENS = "written_tokens"
-TOLD_OUTPUT = "max_output_tokens"  # the most output that a call allows, stated if less is expected
+TOLD_OUTPUT = "max_output_tokens"  # the most output that a call allows, if it is expected to bring less
 ENQUEUED_TOKENS = "enqueued_tokens"
 # Not units of limits. A job of several calls in sequence has these two amounts; its other amounts are those of its
 # largest call.

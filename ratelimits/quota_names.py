@@ -54,7 +54,7 @@ def read_quota_name(name: str) -> QuotaName:
 
     `WriteRequestsPerMinutePerUser`, `Write requests per minute per user`, `sheets.googleapis.com/write_requests`,
     `1/min/{project}/{user}`, `GenerateContentInputTokensPerModelPerMinute-FreeTier`, `tokens per min (TPM)`. A name
-    with a period and without users names a project's quota.
+    that has a length of time but no users names a project's quota.
     """
     words = f" {_NOT_A_WORD.sub(' ', _CAMEL.sub(' ', name).lower())} "
     period = _period(words)

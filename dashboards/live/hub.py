@@ -37,8 +37,8 @@ WAITERS_SECONDS = 0.05  # waiting requests are answered within a quarter of a se
 BEAT_SECONDS = 1.0
 ACCESS_RECHECK_SECONDS = 4.0
 REST_SHARE = 4.0  # reading states may take a fifth of one thread: 300 watched jobs must not take all of it
-# Sending a message releases the interpreter's lock (GIL). A computing thread that takes it keeps it for this time. With
-# Python's default of 5 ms, 2,000 events a second came half a second late.
+# Sending a message releases the interpreter's lock (GIL). A computing thread that takes the lock keeps it for this
+# time. With Python's default of 5 ms, 2,000 events a second came half a second late.
 SWITCH_SECONDS = 0.0005
 
 
@@ -224,7 +224,10 @@ class Hub:
             self._rounds.add(asyncio.get_running_loop().create_task(_again_and_again(one, seconds)))
 
     async def _refresh(self) -> None:
-        """Send the newest state of what changed, the most urgent first. Reading takes at most a fifth of the time."""
+        """
+        Send the newest state of subjects that changed, the most urgent first. Reading takes at most a fifth of the
+        time.
+        """
         now = time.monotonic()
         for watched in sorted((one for one in self._all() if one.is_due(now)), key=_urgency):
             begun = time.monotonic()

@@ -143,7 +143,9 @@ class LongPolls:
             await send(message)
 
     async def _called(self, scope: Scope, receive: Receive) -> Answer:
-        """Return the result of a call by a door; if the time is over first, the answer that says where it will be."""
+        """
+        Return the result of a call by a door; if the time ends first, the answer that says where the result will be.
+        """
         answer = Answer()
         await self._application(scope, receive, answer.keep)
         place, seconds = (answer.header(name) if answer.goes_on else None for name in (b"location", b"x-queueops-wait"))

@@ -1,4 +1,4 @@
-"""Follows the log of events in a thread, and hands what somebody watches to the event loop."""
+"""Follows the log of events in a thread, and hands the watched events to the event loop."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from queueops.tenancy.models import Issuer, ProducerKey, Project, Scope, digest_
 from queueops.tenancy.scope import reading_for
 
 MAY_VIEW = "jobs.view_job"
-KEY, TOKEN = "key:", "token:"  # what identities begin with
+KEY, TOKEN = "key:", "token:"  # the beginnings of identities
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from jobs.models import Job, JobEvent
 from queueops.core.values.masking import masked_text
 
 MAX_FEED_SHOWN = 40
-EVENTS_LOOKED_AT = 2000  # the newest events, among which fitting ones are looked for
+EVENTS_LOOKED_AT = 2000  # how many of the newest events are searched
 MAX_MESSAGE_LENGTH = 300
 
 

@@ -21,7 +21,7 @@ from .services.guard import Found, Purpose, SignInLocked, guarded
 from .services.known_browsers import known_to
 
 ONLY = "superusers"
-sign_in_locked = TypedAttribute[SignInLocked]("sign_in_locked")  # set on a request, for the page that answers it
+sign_in_locked = TypedAttribute[SignInLocked]("sign_in_locked")  # set on a request, so that its page can show the lock
 
 
 def may_use_password(user: Any) -> bool:
@@ -37,7 +37,7 @@ def check_password_of(username: str, check: Callable[[], Found | None], request:
     Check a password behind the guard, with the request's address and known browser.
 
     Raises:
-        SignInLocked: The request keeps it as well, for the page that answers.
+        SignInLocked: The request keeps the error, too, so that its page can show the lock.
     """
     address = client_address(request) if request else ""
     try:

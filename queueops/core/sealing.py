@@ -202,7 +202,7 @@ def shown_json(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Do for a text what `shown_json` does for JSON."""
+    """Open a text as `shown_json` opens JSON."""
     if MARK not in text or (show := _showing()) is None:
         return text
     return _in_text(text, show)
@@ -216,7 +216,7 @@ def defused(text: str) -> str:
 
 
 def defused_value(value: Any) -> Any:
-    """Do for a value that JSON can hold what `defused` does for a text."""
+    """Break marks as `defused` does, in a value that JSON can hold."""
     text = json.dumps(value)
     return json.loads(defused(text)) if MARKS in text else value
 

@@ -1,4 +1,4 @@
-"""The base of what an address takes."""
+"""The base of the bodies and parameters that addresses take."""
 
 from typing import Any
 

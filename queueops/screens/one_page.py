@@ -57,7 +57,7 @@ class OnePage(TypedChangeList):
         return row.pk
 
     def prepare_rows(self, rows: list[Any]) -> None:
-        """Fetch what the columns need, for all rows of the page at once."""
+        """Fetch the columns' data, for all rows of the page at once."""
 
 
 class NewestPage(OnePage):

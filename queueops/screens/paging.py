@@ -236,7 +236,7 @@ class BoundedListMixin(QueueAdmin):
         return rows
 
     def prepare_rows(self, rows: list[Any]) -> None:
-        """Fetch what the columns need, for all rows of the page at once."""
+        """Fetch the columns' data, for all rows of the page at once."""
 
     def key_of(self, text: str) -> Any:
         """Return the key in an address's parameter; None: the text is no key."""

@@ -1,4 +1,4 @@
-"""The admin's site. Unlike unfold's own, it does not compare each tab with each entry of the side bar."""
+"""The admin's site. Unlike unfold's site, it does not compare each tab with each entry of the side bar."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueueOpsSite(UnfoldAdminSite):
         return tabs
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Show unfold's page with a form of our own: unfold's compares the old password past the guard."""
+        """Show unfold's page with our own form: unfold's form would check the old password without the guard."""
         from queueops.access.views.change_password import ChangePassword  # its models load after this module
 
         request.current_app = self.name  # the page's links lead to this site

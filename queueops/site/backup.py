@@ -198,7 +198,7 @@ def restore(directory: Path, say: Say) -> Manifest:
         say("comparing ...")
         with _one_moment() as cursor:
             rows, structure = _rows(cursor), _structure(cursor)
-        rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # PAUSE has added one
+        rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # PAUSE has added a row
         _compare("rows", manifest.rows, rows)
         _compare("definitions", manifest.structure, structure)
     if "jobs_epoch" in rows:  # if the backup is older than this table, migrate makes the first epoch

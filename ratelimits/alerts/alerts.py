@@ -177,7 +177,7 @@ def resolve_above(subject: str, level: int) -> int:
 
 
 def resolve(alerts: QuerySet[QuotaAlert]) -> int:
-    """Resolve these alerts if they are open, and have the routes that want it told of the end."""
+    """Resolve these alerts if they are open. Their end is sent to the routes that ask for ends."""
     of_user = Q(kind__in=[Kind.ALLOWANCE, Kind.OVERAGE]) & ~Q(severity=Severity.CRITICAL)
     told = Case(When(of_user, then=F("notified_at")), default=Value(None))
     return alerts.filter(resolved_at=None).update(resolved_at=Now(), notified_at=told)

@@ -61,7 +61,9 @@ def silence_alerts(
 
 @transaction.atomic
 def end_silences(ids: Sequence[int], *, actor: str) -> int:
-    """End the silences that still hold; alerts that they held back are sent if still open. Returns how many ended."""
+    """
+    End these silences if they last; alerts that they held back are sent if still open. Return how many silences ended.
+    """
     rows = AlertSilence.objects.standing().filter(pk__in=ids).order_by("pk").select_for_update()
     for silence in rows:
         AlertSilence.objects.filter(pk=silence.pk).update(until=Now())

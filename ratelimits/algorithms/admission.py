@@ -108,7 +108,10 @@ class Algorithm(ABC):
 
     @property
     def rate_per_second(self) -> float | None:
-        """The pace, in the limit's unit, at which a queue behind it drains; None: the time that calls take sets it."""
+        """
+        The pace, in the limit's unit, at which a queue behind the limit drains; None: the length of calls sets the
+        pace.
+        """
         return None
 
     @property

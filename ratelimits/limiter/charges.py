@@ -46,7 +46,7 @@ def is_held(unit: str) -> bool:
 
 
 Charged = tuple[str, list[Entry]]
-"""A holder and what it held."""
+"""A holder and its charges."""
 
 
 def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
@@ -64,7 +64,7 @@ def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
 
 
 def write_charges(held: Iterable[tuple[str, Sequence[Entry], float]]) -> None:
-    """Store what each holder holds, and after how many seconds it is reclaimed."""
+    """Store each holder's charges, and after how many seconds they are reclaimed."""
     held = [(holder, entries, seconds) for holder, entries, seconds in held if entries]
     if held:
         parameters = {

@@ -25,7 +25,7 @@ from ratelimits.models import Counter
 from ratelimits.subjects import counter_id
 
 Place = tuple[Rule, str]
-"""A rule and the key it is counted under: what a counter is for."""
+"""A rule and a key: together they have one counter."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class OpenCounter:
         return self.meter.now
 
     def take_from_others(self, units: int) -> None:
-        """Charge what others have used of the quota. For counters that do not keep the past."""
+        """Charge the others' use of the quota. For counters that do not keep the past."""
         self.meter.take(units)
         self.changed = True
 

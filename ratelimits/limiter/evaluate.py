@@ -235,7 +235,7 @@ def _may_go(one: _Asked) -> bool:
 
 
 def _charge(one: _Asked) -> list[Entry]:
-    """Take what a call needs, and return what it will have to settle."""
+    """Charge the amounts that a call needs, and return the entries that it will settle."""
     entries = []
     for counter, units in one.needs:
         booked_at = counter.take(units)

@@ -47,7 +47,7 @@ def names_known(what: KnownName) -> set[str]:
 
 
 def suggested(*wanted: KnownName) -> list[str]:
-    """The names of all these kinds that a field offers, at most MAX_SUGGESTED."""
+    """Return the known names of these sorts, for a field to offer; at most MAX_SUGGESTED."""
     return sorted({name for what in wanted for name in names_known(what)})[:MAX_SUGGESTED]
 
 

@@ -76,7 +76,7 @@ def _lasting(stored: QuerySet[LimitOverride]) -> dict[str, Any] | None:
 @transaction.atomic
 def end_override(limit_id: int, key: str, *, actor: str, reason: str = "") -> bool:
     """
-    End an override that has an end, before its time or after it. Returns whether there was one.
+    End an override that has an end, before or after its time. Return whether there was such an override.
 
     Raises:
         UnknownLimit.

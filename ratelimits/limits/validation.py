@@ -148,7 +148,9 @@ def _check_whose(limit: Limit, found: Findings) -> None:
 
 
 def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:
-    """Refuse a cap above 0 and below one call, as it would reject every call. Warn of what other caps reject."""
+    """
+    Refuse a cap above 0 and below one call, because it would reject every call. Warn of calls that other caps reject.
+    """
     left = capacity * (100 - limit.headroom_percent) / 100
     if not capacity:
         found.warnings.append("A cap of 0 rejects every call for good: each of its jobs fails at once.")

@@ -136,7 +136,7 @@ def _require_sound(budget: Budget) -> None:
 
 
 def scope_faults(scope: str, *, project_id: str, user_id: UUID | None, batch_id: UUID | None) -> dict[str, list[str]]:
-    """Return faults of a budget's scope, by field. Another project's batch gives the same fault as an unknown one."""
+    """Return faults of a budget's scope, by field. Another project's batch gives the same fault as an unknown batch."""
     found = {}
     if (user_id is not None) != (scope == Budget.Scope.USER):
         found["user_id"] = ["Name the user of a budget of one user, and of no other."]

@@ -1,4 +1,4 @@
-"""Limits prepared after refusals: if no limit counts a refused call, one is prepared for an operator to look at."""
+"""Prepares limits after refusals: if no limit counts a refused call, a limit is prepared for an operator to look at."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Finding and proposing limits whose provider counts all the output that a call may bring, whatever it brings.
+Finds and proposes limits whose provider counts all the output that a call may bring, not only the real output.
 
 No header of such a provider says so. The only sign is that the provider keeps refusing while our count shows room.
 """

@@ -1,4 +1,4 @@
-"""Resolving alerts of counters that nobody uses any more, because no decision comes that would resolve them."""
+"""Resolves alerts of counters that nobody uses any more: no decision comes that would resolve them."""
 
 from __future__ import annotations
 

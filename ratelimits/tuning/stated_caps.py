@@ -90,7 +90,7 @@ def accept_proposal(counter_id: str, *, actor: str, reason: str = "") -> SavedLi
 @transaction.atomic
 def decline_proposal(counter_id: str, *, actor: str, reason: str) -> None:
     """
-    Keep a counter's cap, and delete the cap that the provider stated for its key, until the provider states one again.
+    Keep a counter's cap, and delete the cap that the provider stated for its key. The provider may state one again.
 
     Raises:
         UnknownLimit, NothingProposed, ReasonRequired: Nothing was changed.

@@ -24,7 +24,7 @@ from .standings import MonthStanding, standings
 
 class Status(StrEnum):
     ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"  # an event of this id was counted before; differences from it are ignored
+    DUPLICATE = "duplicate"  # an event of this id was counted before; differences are ignored
     OVER_LIMIT = "over_limit"  # counted, and beyond the quota
     REJECTED = "rejected"  # not counted
 

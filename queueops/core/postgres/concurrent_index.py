@@ -34,8 +34,8 @@ class RemoveIndexBesideWork(RemoveIndexConcurrently):
 
 class AddUniqueBesideWork(AddConstraint):
     """
-    Does for a unique constraint with a condition, which is an index, what AddIndexBesideWork does for an index. The
-    migration must have `atomic = False`.
+    Django's AddConstraint for a unique constraint with a condition, which is an index: it works as AddIndexBesideWork
+    does. The migration must have `atomic = False`.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:

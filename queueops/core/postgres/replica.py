@@ -90,7 +90,7 @@ def off_primary(read: Callable[[], Value]) -> Value:
         read: Must write nothing and return nothing lazy. If the replica fails, it runs again on the primary.
     """
     primary: Any = connections[DEFAULT_DB_ALIAS]
-    # Within a transaction of the primary, the replica would lack what that transaction has written.
+    # The replica would lack the writes of an open transaction of the primary.
     if primary.alias == REPLICA or primary.in_atomic_block:
         return read()
     standing = replica_standing()

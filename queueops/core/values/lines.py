@@ -12,8 +12,9 @@ _NOT_BLANK = re.compile(rb"[^ \t\n\r\x0b\x0c]")
 
 def on_one_line(text: str) -> str:
     """
-    Return JSON with U+0085, U+2028 and U+2029 escaped, which it has only in texts. Some readers of JSON lines, such as
-    `str.splitlines` and the official clients' `iter_lines`, take them for line ends and would find two broken lines.
+    Return JSON with U+0085, U+2028 and U+2029 escaped. JSON has these characters only in texts. Some readers of JSON
+    lines, such as `str.splitlines` and the official clients' `iter_lines`, take them for line ends and would find two
+    broken lines.
     """
     return text.translate(_LINE_ENDS)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 MEGABYTE = 1_000_000
-ENVELOPE_BYTES = 100_000  # what surrounds the largest payload in a request: keys, names, form fields
+ENVELOPE_BYTES = 100_000  # room for the keys, names and form fields around the largest payload
 
 
 def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The request that is being answered, for code that records it but is not passed it."""
+"""The request that is being answered, for code that records it but does not get it as an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From which address a request came."""
+"""Finds the address from which a request came."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -2,7 +2,7 @@
 Others: programs that use a quota besides us, and how much of the quota we keep free for their next calls.
 
 The most that they held is kept for a window and a part of the next, as BBR keeps a path's bandwidth (Cardwell et al.
-2016). In a quota that resets, use by others shows only towards the window's end, and a late answer shows less of it
+2016). In a quota that resets, use by others shows only towards the window's end. A late answer shows less of that use
 than there is. Such an answer never makes us send more. We send less only once an answer allows no other reading.
 """
 

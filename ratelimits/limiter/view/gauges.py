@@ -39,7 +39,7 @@ class CounterGauge:
         blocked_until: End of a cool-down; None: there is none.
         next_free_at: When one more call has room; None: now.
         proposed_capacity: The cap of this key as the provider states it; None: no proposal waits for an operator.
-        per_second: The pace at which a queue behind the limit drains; None: the length of calls in flight sets it.
+        per_second: The pace at which a queue behind the limit drains; None: the length of calls sets the pace.
         override_ends_at: When this key gets its earlier cap again; None: the key has no override that ends.
         opened: The counter from which these figures were read.
     """

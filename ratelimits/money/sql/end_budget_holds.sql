@@ -1,4 +1,4 @@
--- Take back what ended calls hold of budgets; in the same transaction insert_spend.sql writes what the calls cost.
+-- Release the money that ended calls hold of budgets; in the same transaction insert_spend.sql writes the calls' costs.
 --
 -- params  jobs, tokens (fencing): parallel arrays; projects, users, batches, times (of the claims, seconds since 1970):
 --         parallel arrays of the calls that the transaction writes into the ledger next

@@ -1,4 +1,4 @@
--- Store what calls that are about to go reserve of budgets. This transaction has locked the budgets' periods.
+-- Store the money that calls reserve of budgets before they go. This transaction has locked the budgets' periods.
 --
 -- params  periods, jobs, tokens (fencing), amounts (micro-units), projects, users, batches, providers, models, vias,
 --         times (of the claims, seconds since 1970), holds (seconds until they are lost): parallel arrays

@@ -1,4 +1,4 @@
--- Lock the budgets' periods that contain a time, and read what was spent and is held of the periods.
+-- Lock the budgets' periods that contain a time, and read their spent and held money.
 --
 -- params  budgets, keys: parallel arrays, each pair once; at: the time, seconds since 1970; all_or_none: if one period
 --         is missing, lock none

@@ -52,7 +52,7 @@ def percent_of(row: UsageTracking) -> int:
 
 
 def usage_bar(row: UsageTracking, unit: str) -> SafeString:
-    """A bar of what was used of the quota and what is reserved of the rest, with marks at the levels of alerts."""
+    """A bar of the used part of the quota and the reserved part of the rest, with marks at the levels of alerts."""
     used = min(1.0, row.used / row.quota) if row.quota else float(row.used > 0)
     held = min(1.0 - used, row.reserved / row.quota if row.quota else 0.0)
     return format_html(

@@ -1,4 +1,4 @@
--- Add to months what was used, and take from them what their reservations released, locking the months in one order.
+-- Add use to months, and subtract released reservations from them. The months are locked in one order.
 --
 -- params  project_ids, user_ids, months (YYYY-MM), used, released (both at least 0), expired (how many of the
 --         reservations nobody confirmed): parallel arrays, one entry for each month

@@ -46,13 +46,15 @@ STATUSES = {
 
 
 class TaskNotSuccessful(Exception):
-    """The class in a result's errors: the API returns the message of what ended the task, but not its class."""
+    """
+    The class in a result's errors: the API returns the message of the error that ended the task, but not its class.
+    """
 
 
 class QueueOpsApiBackend(BaseTaskBackend):
     """
-    Options: `url` and `key` (or QUEUEOPS_URL and QUEUEOPS_KEY), of the project in which the installation has its tasks.
-    `backend`: the alias of the backend in the installation's own TASKS, `default` if it is left out.
+    Options: `url` and `key` of the project that the installation uses for tasks (or QUEUEOPS_URL and QUEUEOPS_KEY).
+        `backend`: the alias of the backend in the installation's own TASKS, by default `default`.
 
     `enqueue` sends at once, even if the site's transaction is rolled back later: call it with `transaction.on_commit`.
     """

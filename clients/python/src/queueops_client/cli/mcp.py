@@ -15,7 +15,7 @@ from queueops_client.transport import CONNECT_TIMEOUT_SECONDS, base_url_of
 TIMEOUT_SECONDS = 60.0
 PARSE_ERROR, INVALID_REQUEST, SERVER_ERROR = -32700, -32600, -32000
 VERSION_OF = "io.modelcontextprotocol/protocolVersion"  # the version in a message itself, without a handshake
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # what the header Mcp-Name repeats
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # the parameter that Mcp-Name repeats
 
 
 @click.command()

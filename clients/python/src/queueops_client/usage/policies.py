@@ -17,7 +17,7 @@ Amount = int | float  # units, or a share of the quota between 0 and 1
 class Policy(StrEnum):
     OPTIMISTIC = "optimistic"  # call, then report; never refused
     HYBRID = "hybrid"  # optimistic with plenty left, strict near the limit
-    STRICT = "strict"  # reserve first, always
+    STRICT = "strict"  # always reserve first
 
 
 @dataclass(frozen=True, slots=True)
