@@ -26,7 +26,7 @@ MAX_HEADER = 1000
 MAX_POLICIES = 20
 MAX_POLICY_NAME = 100
 MAX_AMOUNT = 1e12
-NEAR_A_DAY = 0.2  # resets are rounded
+NEAR_A_DAY = 0.2  # tolerance, because resets are rounded
 
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,40})?")
 _ANTHROPIC = "anthropic-ratelimit"

@@ -28,7 +28,7 @@ from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
-MAX_SOCKETS = 1_000  # of a process, signed in
+MAX_SOCKETS = 1_000  # signed-in sockets of a process
 MAX_OF_ONE = 400  # of one account, or of all keys and users of a project
 MAX_OF_USER = 20  # of one end user: otherwise one user could take all sockets of the project
 STATS_SECONDS = 1.0

@@ -18,9 +18,9 @@ from .subjects import LiveSubject
 from .viewer import Viewer
 
 # Daphne keeps all messages in memory until the client reads them. Therefore unacknowledged messages are bounded here.
-MESSAGE_WINDOW = 500  # messages
+MESSAGE_WINDOW = 500
 WINDOW_BYTES = 1_000_000
-MAX_STATES = 10  # sent to a socket beyond its window until it acknowledges a message
+MAX_STATES = 10  # states sent to a socket beyond its window, until it acknowledges a message
 PING_SECONDS = 20.0
 SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
 SLOW_SOCKET_SECONDS = 60.0  # a socket that stays behind for so long is closed

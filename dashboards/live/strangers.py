@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-MAX_STRANGERS = 200  # of a process; they are beside the sockets that are signed in
+MAX_STRANGERS = 200  # of a process, besides the signed-in sockets
 MAX_OF_ADDRESS = 50  # enough for an office behind one address: all sign in within a second
 
 PutOut = Callable[[], None]

@@ -88,7 +88,7 @@ class LiveSubject:
         """Return the events after a cursor, oldest first; None: too many, or an old cursor. Call it in a thread."""
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0
         if cursor > newest or (newest - cursor > MAX_MISSED_IDS and not self.is_indexed):
-            return None  # too old, or of another database
+            return None  # the cursor is too old, or of another database
         with self.reading(), left_sealed():
             rows = self.log.filter(id__gt=cursor).order_by("id")[: MAX_MISSED + 1]
             events = [_event(row) for row in rows]
@@ -138,7 +138,7 @@ def open_batch(viewer: Viewer, pk: UUID) -> LiveSubject:
 def open_me(viewer: Viewer) -> LiveSubject:
     """
     Raises:
-        Refused: Staff who named no project.
+        Refused: A member of staff has named no project.
     """
     if viewer.project_id is None:
         raise Refused(CloseCode.FORBIDDEN, "Name the project: ?project=...")
@@ -161,7 +161,7 @@ def open_me(viewer: Viewer) -> LiveSubject:
 def open_ops(viewer: Viewer) -> LiveSubject:
     """
     Raises:
-        Refused: For operators only.
+        Refused: The viewer is no operator.
     """
     if not viewer.is_staff:
         raise Refused(CloseCode.FORBIDDEN, "This is for operators.")

@@ -17,7 +17,7 @@ from queueops.core.web.leaving import LEAVING
 from .events import Event, Group
 from .threads import in_thread
 
-MAX_WAITERS = 10_000  # of a process, beside its sockets
+MAX_WAITERS = 10_000  # of a process, besides its sockets
 MAX_WAITERS_OF_ONE = MAX_WAITERS // 2  # of one project, or one account
 
 

@@ -43,7 +43,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.money.amounts import MICRO
 from ratelimits.usage.totals import usage_totals
 
-MAX_COUNTERS_SAMPLED = 100  # of one limit
+MAX_COUNTERS_SAMPLED = 100  # counters of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # between two reads of allowances, which sum up every user's current month
 TABLES_WITH_DEAD_ROWS = 5

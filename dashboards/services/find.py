@@ -31,7 +31,7 @@ LONGEST = 200
 MAX_OF_A_SORT = 10
 PROJECTS_PROBED = 1000  # a search by idempotency key reads its index once for each project
 NEWEST_BATCHES = 50_000  # the newest batches, whose names are searched
-ENDING_BYTES = 4  # the end of an id that lists show
+ENDING_BYTES = 4  # lists show so many bytes of an id's end
 IDS_AT_ONCE = 100_000  # ids of one window; reading them from memory takes some 15 ms
 LOOK_SECONDS = 0.3  # no further window is begun after this time
 

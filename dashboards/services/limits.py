@@ -20,7 +20,7 @@ from ratelimits.limits.validation import NOUNS
 from ratelimits.models import Counter, Limit
 
 MAX_LIMITS_READ = 200  # the limits that are read, oldest first
-MAX_GAUGES_SHOWN = 16  # gauges that are shown
+MAX_GAUGES_SHOWN = 16
 COUNTERS_OF_A_LIMIT = 20  # the counters of a limit that changed last
 SHOWN_OF_A_LIMIT = 3
 MAX_LANES_SHOWN = 3

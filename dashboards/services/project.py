@@ -22,7 +22,7 @@ from ratelimits.models import AlertSilence, QuotaAlert
 from .limits import limits_now
 from .overview import MAX_EXECUTORS, MAX_PAUSES, MAX_SILENT, Counts
 
-MAX_ALERTS_READ = 500  # the newest open alerts, among which a project's are looked for
+MAX_ALERTS_READ = 500  # a project's alerts are searched among so many of the newest open ones
 EVERYONE = "*"  # the key of a limit that counts everyone together
 # The messages of these alerts name nothing but services and numbers.
 NAMES_NOBODY = frozenset({QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING})

@@ -37,9 +37,9 @@ def record(
     Write one entry, with the caller's address, in the caller's transaction: both commit, or neither does.
 
     Args:
-        action: Verb first, `cancel_jobs`.
+        action: The action, verb first, such as `cancel_jobs`.
         target: `<model> <id>`, or a number of rows such as `3 jobs`.
-        before, after: What DjangoJSONEncoder can write. Nothing secret.
+        before, after: Values that DjangoJSONEncoder can write, without secrets.
         moved: Rows changed; 0 when the call found nothing to do.
         project_id: The project or projects that were changed, if any. An entry about several projects names none.
 

@@ -20,7 +20,7 @@ def missing_migrations() -> list[str]:
     Return the migrations that are still to be applied, as `jobs.0001_initial`.
 
     Raises:
-        UnsuitableDatabase: as `ensure_upgradable`
+        UnsuitableDatabase: As for `ensure_upgradable`.
     """
     ensure_upgradable(connection)
     executor = MigrationExecutor(connection)

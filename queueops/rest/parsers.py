@@ -113,7 +113,7 @@ def parse_document(raw: bytes, *, any_number: bool = False) -> Any:
         any_number: Accept NaN and infinity, which the caller must refuse.
 
     Raises:
-        MalformedJSON: With line and column.
+        MalformedJSON: The message has line and column.
         TooDeep
     """
     try:
@@ -144,7 +144,7 @@ def parse_json(raw: bytes, *, any_number: bool = False) -> Any:
         any_number: As in `parse_document`; the caller must then refuse NUL characters, too.
 
     Raises:
-        MalformedJSON: With line and column.
+        MalformedJSON: The message has line and column.
         TooDeep
     """
     parsed = parse_document(raw, any_number=any_number)
@@ -179,7 +179,7 @@ def parse_as(model: type[Model], raw: bytes, *, any_number: bool = False) -> Mod
     Parse a body into one of `inputs`' models.
 
     Args:
-        any_number: As `parse_json`.
+        any_number: As in `parse_json`.
 
     Raises:
         MalformedJSON, TooDeep
@@ -244,11 +244,11 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
         UnsupportedEncoding, IncompleteBody, MalformedGzip
         MalformedJSON: The body is UTF-16.
         BodyTooLarge: The inflated body has more than QUEUEOPS_MAX_BODY_MB.
-        ClientLeft, OutOfTime: Also while the lines are read.
+        ClientLeft, OutOfTime: Reading the lines may raise these, too.
     """
     digest = _started_digest(request, b"")
     kept = _kept_aside(request)
-    ends = 1  # line ends and one more: the last line needs none
+    ends = 1  # one more than the line ends: the last line needs none
     body = _inflated(request, kept)
     is_first = True
     while block := body.read(LINES_READ_BYTES):

@@ -30,7 +30,7 @@ from .admin import QueueAdmin
 WINDOW = 50_000
 MAX_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after this, no further window is begun: one window from a cold disk may take as long
-MAX_LISTED_COUNTED = 10_000  # counted in some milliseconds, in a list that only its default narrows
+MAX_LISTED_COUNTED = 10_000  # rows counted, in some milliseconds, if only the default narrows a list
 BEFORE = "before"
 MAX_NUMBER_LENGTH = 19  # a bigint's digits
 

@@ -10,10 +10,10 @@ from ratelimits.costs import INPUT_TOKENS, UNTIL_THE_END
 from ratelimits.limits.catalogue import Rule
 from ratelimits.subjects import Subject
 
-SHARE_OF_WINDOW = 0.25  # of a window: the time whose calls give the pace, 15 s of a minute
+SHARE_OF_WINDOW = 0.25  # the last part of a window, whose calls give the pace: 15 s of a minute
 MIN_SPAN, MAX_SPAN = 5.0, 900.0
 MIN_HISTORY = 1.0  # seconds; calls of a shorter time give no pace
-MAX_TALLIES_FORECAST = 2000  # of a span
+MAX_TALLIES_FORECAST = 2000  # tallies read for one forecast
 
 
 class CounterFlow(NamedTuple):

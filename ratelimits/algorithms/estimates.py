@@ -18,7 +18,7 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     so that the call is rejected rather than let through at too small a cost.
 
     Args:
-        cost: Known and guessed together.
+        cost: The cost, with its known and guessed parts.
         known_cost: The part that is no guess; None: all of it.
         capacity: The capacity of the limit that the call asks.
     """

@@ -32,7 +32,7 @@ class FixedWindow(Algorithm):
         ceiling: See `Algorithm`.
 
     Raises:
-        ZoneInfoNotFoundError: No such zone.
+        ZoneInfoNotFoundError: There is no such zone.
     """
 
     kind: ClassVar = "fixed_window"

@@ -36,7 +36,7 @@ class OpenCounter:
     Attributes:
         closed: It refused a call; smaller calls behind must not overtake that call.
         blocked_until: The end of a cool-down that still lasts, or the time of a hold's next probe, seconds since 1970.
-        blocked_reason: Empty if it is not blocked.
+        blocked_reason: Why the counter is blocked; empty: it is not.
         pressure: The part of the cap in use, recovered since the provider pushed back.
         share: The part of the remaining cap that a ramp leaves open; 1: all.
         others: The use of the quota by others; `algorithm` has the capacity that they leave.

@@ -245,7 +245,7 @@ class _Kept:
 
 
 _kept = _Kept()
-MAX_SUBJECTS = 50_000  # remembered between two reads; users may be many
+MAX_SUBJECTS = 50_000  # subjects remembered between two reads; there may be many users
 
 
 def rules() -> tuple[Rule, ...]:

@@ -46,7 +46,7 @@ class UnknownDefaults(QueueOpsError):
 class LoadOutcome(StrEnum):
     CREATED = "created"
     REPLACED = "replaced"
-    KEPT = "kept"  # it differs from its defaults, and stays as it is
+    KEPT = "kept"  # the limit differs from its defaults, and stays as it is
     SAME = "same"
 
 

@@ -65,7 +65,7 @@ def prepare_ramp(*, over_seconds: float, slots: int, actor: str) -> None:
     Set all limits to the ramp's first share, in the caller's transaction; the growth waits for `begin_ramp`.
 
     Raises:
-        InvalidRamp: It is too short or too long.
+        InvalidRamp: The ramp would be too short or too long.
     """
     if not MIN_SECONDS <= over_seconds <= MAX_SECONDS:
         raise InvalidRamp(f"A ramp takes from a second to a week, not {over_seconds:g} seconds.")

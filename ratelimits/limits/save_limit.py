@@ -53,7 +53,7 @@ def figures_of(limit: Limit) -> dict[str, Any]:
 def require_sound(found: Findings) -> None:
     """
     Raises:
-        InvalidLimit: With the faults by field.
+        InvalidLimit: There are faults; the error has them by field.
     """
     if found.faults:
         count = sum(map(len, found.faults.values()))

@@ -1,5 +1,5 @@
 """
-The ends of calls that hold money of budgets: settled at their cost, or lost at the most that they can have cost.
+Ends calls that hold money of budgets: they are settled at their cost, or lost at the most that they can have cost.
 
 All code that touches budgets locks in one order, or transactions would deadlock: a budget, its periods by their ids,
 holds, rows of the ledger.

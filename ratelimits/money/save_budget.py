@@ -72,7 +72,7 @@ def change_budget(
 
     Args:
         project_id: The project whose budget it must be; None: any.
-        by_operator: A budget that an operator changes is an operator's from then on.
+        by_operator: An operator changes it, and no key of the project may change it from then on.
 
     Raises:
         UnknownBudget, InvalidBudget, OperatorsBudget, ProjectMoving, ProjectMoved: Nothing was changed.

@@ -24,7 +24,7 @@ from .prices import forget, price_list, price_of
 
 FILLED_AT_ONCE = 1_000
 MAX_SUBJECT = 300  # characters
-MAX_PROJECTS_UNPRICED = 1_000  # of one alert
+MAX_PROJECTS_UNPRICED = 1_000  # projects that one alert names
 
 
 class Payer(NamedTuple):

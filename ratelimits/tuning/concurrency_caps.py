@@ -82,7 +82,7 @@ def set_at_once(
 
     Args:
         kind, service: Only these calls; both empty: all calls of the project.
-        each_user: Each user may have so many.
+        each_user: Each user may have so many calls; otherwise all users together.
 
     Raises:
         InvalidLimit: Nothing was changed.

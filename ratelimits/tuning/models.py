@@ -22,7 +22,7 @@ class CounterFeedback(models.Model):
     blocked_until = models.DateTimeField(null=True)
 
     class Meta:
-        default_permissions: ClassVar = ()  # people read it on the counter's page
+        default_permissions: ClassVar = ()  # the log has no page: people read it on the counter's page
         indexes: ClassVar = [
             models.Index(fields=["counter", "-id"], name="counter_feedback_newest_idx"),
             models.Index(fields=["at"], name="counter_feedback_at_idx"),

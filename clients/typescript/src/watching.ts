@@ -29,7 +29,7 @@ const PATIENCE_SECONDS = 600;
 const REMEMBERED_EVENTS = 2_000;
 const REFUSALS = new Set(["bad_message", "not_signed_in", "forbidden", "too_many"]);
 const TOLD = new Set(["event", "snapshot", "stats", "state"]);
-const RETURNING = new Retry({ capSeconds: 5 }); // soon, and yet not all clients of a restarted server at once
+const RETURNING = new Retry({ capSeconds: 5 }); // spreads the clients of a restarted server over some seconds
 
 /** One update on the watched job, batch or operation. */
 export interface Update {

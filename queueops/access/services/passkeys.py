@@ -33,7 +33,7 @@ from . import second_factor
 
 NAME = "QueueOps"
 MAX_PASSKEYS = 10  # of one person
-ADDING, SHOWING = "passkey_being_added", "passkey_asked_for"  # in the session
+ADDING, SHOWING = "passkey_being_added", "passkey_asked_for"  # keys in the session
 # The library raises these for data that is not a passkey's answer.
 BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
 

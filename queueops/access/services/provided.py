@@ -17,7 +17,7 @@ from queueops.core.errors import QueueOpsError
 from .provider import at
 
 ACTOR = "system:provider"
-MAX_NAME = 120  # characters; an account's name may have 150, so a suffix fits behind these
+MAX_NAME = 120  # characters; an account's name may have 150, so a suffix still fits
 NO_NAME = re.compile(r"[^\w.@+-]+")
 
 

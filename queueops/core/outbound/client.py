@@ -186,7 +186,7 @@ class OutboundClient:
 
         Raises:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
-            OutboundFailed: No complete answer.
+            OutboundFailed: There was no complete answer.
         """
         shown = shown or OriginSecret()
         target = shown.on(parse_target(url, policy=policy))

@@ -80,7 +80,7 @@ _UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\\ud800-\udfff]")
 _NAME = re.compile(r"(?=.{1,253}\.?\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 _CREDENTIALS_IN_URL = re.compile(r"[^/?#]*//[^/?#]*@")
 _PATH_AND_QUERY = re.compile(r"[^/?#]*//[^/?#]*([^#]*)(?:#.*)?")
-_IN_URLS = "!#$%&'()*+,-./:;=?@[]_~"  # beside letters and digits
+_IN_URLS = "!#$%&'()*+,-./:;=?@[]_~"  # besides letters and digits
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 

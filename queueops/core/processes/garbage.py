@@ -2,7 +2,7 @@
 
 import gc
 
-GARBAGE_AFTER = 10_000  # more objects made than freed; Python's default is 700
+GARBAGE_AFTER = 10_000  # so many more objects made than freed; Python's default is 700
 
 
 def spare_the_collector() -> None:

@@ -23,7 +23,7 @@ _NUMBERS = 8  # numbers of eight bytes in a place; two identifiers of 16 bytes f
 _PID, _STARTED, _BEAT, _WORKED, _TROUBLE, _IN_STEP = range(6)
 _PLACE_BYTES = 8 * _NUMBERS + 32
 _STRIDE = _PLACE_BYTES // 8
-_START = 19  # the place of a process's start in /proc/PID/stat, after its name; in ticks
+_START = 19  # index of a process's start, in ticks, after its name in /proc/PID/stat
 
 
 class Pulse(NamedTuple):

@@ -32,7 +32,7 @@ class Store(Protocol):
         Make sure that the store exists. For `writing`, make the store if it can be made, and write a trial file.
 
         Raises:
-            StoreError: In words for an operator.
+            StoreError: The store cannot be used; the message is for an operator.
         """
 
     def write(self, name: str) -> AbstractContextManager[IO[bytes]]:

@@ -23,7 +23,7 @@ def _without_null(schema: dict[str, Any]) -> None:
 def not_null(given: Any) -> Any:
     """
     Raises:
-        ValueError: It is null.
+        ValueError: The value is null.
     """
     if given is None:
         raise PydanticCustomError("narrows_nothing", "Null narrows nothing: leave it out, or say what to look for")

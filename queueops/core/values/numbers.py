@@ -24,7 +24,7 @@ def nearest_rank(samples: Sequence[float], percent: int) -> float:
     Return the smallest sample that at least so many percent of the samples do not exceed.
 
     Raises:
-        ValueError: No samples.
+        ValueError: There are no samples.
     """
     if not samples:
         raise ValueError(f"the p{percent} of no samples")

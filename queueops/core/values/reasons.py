@@ -26,7 +26,7 @@ def required_reason(reason: str | None) -> str:
     Return the reason for an action that cannot be taken back.
 
     Raises:
-        ReasonRequired: It is empty.
+        ReasonRequired: The reason is empty.
     """
     cleaned = clean_reason(reason)
     if not cleaned:

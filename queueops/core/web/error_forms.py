@@ -32,7 +32,7 @@ def in_form_of(path: str, status: int, body: Mapping[str, Any]) -> tuple[int, di
     Return the status and the body of an error in the form of the API at a path.
 
     Args:
-        body: In the one error shape of core/errors.py.
+        body: The error, in the one shape of core/errors.py.
     """
     form = next((form for root, form in _FORMS.items() if path.startswith(root)), None)
     error = body.get("error")

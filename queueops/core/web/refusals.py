@@ -23,8 +23,8 @@ class CrossOrigin:
     answers.
 
     Attributes:
-        paths: A regular expression; empty: no path.
-        origins: Each with its scheme.
+        paths: A regular expression of paths that they may read; empty: no path.
+        origins: The origins, each with its scheme.
         exposed: Headers that scripts may read.
     """
 

@@ -145,7 +145,7 @@ class GuardedRequest(WebRequest):
     _refused = False
     _is_whole = False
     _limit = 0
-    _beyond: QueueOpsError | None = None  # the error for a body above `_limit`; None: too_large
+    _beyond: QueueOpsError | None = None  # the error for a body above `_limit`; None: `too_large`
     _asker: Asker | None = None
     _looking: asyncio.Future[None] | None = None
     _began = 0.0
@@ -221,7 +221,7 @@ class GuardedRequest(WebRequest):
                 self._refuse(self._beyond)
                 return
         if length is None:
-            self._asker = asker  # of unknown length: each piece is counted as it comes
+            self._asker = asker  # the length is unknown: each piece is counted as it comes
             length = self._received
         if length > FREE_BYTES:
             self._take(asker, length)

@@ -58,7 +58,7 @@ class ThreadedApplication(ASGIHandler):
             askers: Finds out who asks; by default every asker is an unknown address.
             request_seconds: How long a request may be carried out.
             probes: Paths that are answered however many requests wait, by threads of their own.
-            cross_origin: Who may read the refusals.
+            cross_origin: The origins whose pages may read the refusals.
         """
         super().__init__()
         self.queue = RequestQueue(threads)

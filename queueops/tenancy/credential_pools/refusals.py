@@ -21,7 +21,7 @@ from queueops.core.sql import run_sql, run_sql_as
 from queueops.tenancy.models import CredentialRefusal
 
 CALLS_OF_EVIDENCE = 3  # refused calls of one project, with none accepted since, take a credential out for the project
-PROJECTS_OF_EVIDENCE = 3  # projects with a refused call each, and none accepted since, take it out for all projects
+PROJECTS_OF_EVIDENCE = 3  # projects, each with a refused call and none accepted since, take it out for all
 RESTED_SECONDS = 60.0  # between calls that try a credential, if its pool has no other for the project
 
 REST = timedelta(seconds=RESTED_SECONDS)

@@ -152,7 +152,7 @@ def unseal(token: bytes) -> dict[str, Any]:
     """
     Raises:
         CredentialKeysMissing
-        InvalidToken: No key opens it.
+        InvalidToken: No key opens the token.
     """
     opened: dict[str, Any] = json.loads(_cipher(_keys()).decrypt(token))
     return opened

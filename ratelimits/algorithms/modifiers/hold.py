@@ -30,7 +30,7 @@ class HeldDelay:
     is_probed: bool = False
 
     def probed(self, now: float) -> HeldDelay:
-        """Return the hold after a call has gone to try it."""
+        """Return the hold after a probe call has gone."""
         return HeldDelay(self.until, now + PROBE_SECONDS, is_probed=True)
 
     def refused(self, now: float) -> HeldDelay:

@@ -28,8 +28,8 @@ from ratelimits.usage import ledger
 from ratelimits.usage.ledger import Difference, LedgerCheck
 
 PERMISSION = "ratelimits.correct_usage"
-MAX_CHECK_SECONDS = 20  # of a request
-MAX_DIFFERENCES_SHOWN = 200  # differences
+MAX_CHECK_SECONDS = 20  # the longest check in a request
+MAX_DIFFERENCES_SHOWN = 200
 
 
 class LedgerTooLarge(QueueOpsError):

@@ -81,11 +81,12 @@ class Job(Record):
     Attributes:
         created: After a submission, whether it made the job; False: the job existed already.
         outcome: After a submission, its outcome: `created`; `duplicate`: a job with its idempotency_key existed;
-            `pending`: a job with its unique_key did, and stays as it is; `replaced`: such a job does the new work.
+            `pending`: a job with its unique_key existed, and stays as it is; `replaced`: that job does the new work.
         waiting_for: Why it does not run now, in words.
         cost: Units or tokens, as estimated; `costs`: the estimate by unit, if one figure does not say all.
         complete_by: When its result is wanted.
-        via: `batch`: it goes, or went, by a batch of its provider; `live`: it should have, but went live; None: live.
+        via: `batch`: it goes, or went, by a batch of its provider; `live`: it should have gone so, but went live; None:
+            live.
         provider_batch: The last provider batch that it was a line of: id, state, provider_id.
         cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
         prices: What it costs live and by batch, in millionths of `currency`. If `is_used`, the usage of its last

@@ -37,7 +37,7 @@ SOCKET_AGAIN_SECONDS = 60.0  # after so long a new socket is tried, if sockets a
 PATIENCE_SECONDS = 600.0
 REMEMBERED_EVENTS = 2_000
 REFUSALS = frozenset({"bad_message", "not_signed_in", "forbidden", "too_many"})
-RETURNING = Retry(cap_seconds=5.0)  # soon, and yet not all clients of a restarted server at once
+RETURNING = Retry(cap_seconds=5.0)  # spreads the clients of a restarted server over some seconds
 
 
 @dataclass(frozen=True, slots=True)

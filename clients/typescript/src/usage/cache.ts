@@ -67,7 +67,7 @@ export function heardOf(said: Record<string, unknown>): Heard {
  */
 export function merge(cached: Cached | undefined, heard: Heard, version: number): Cached | undefined {
   if (cached === undefined) {
-    // An answer to a reservation does not say enough to begin with.
+    // An answer to a reservation states too little to begin a cache.
     if (heard.month === undefined || heard.quota === undefined) return undefined;
     const { month, quota, remaining, resetsAt, unit = TOKENS, policy = "" } = heard;
     return { version: 1, unit, policy, month, quota, remaining, resetsAt };

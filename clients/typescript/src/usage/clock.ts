@@ -1,6 +1,6 @@
 /** The server's time, from the Date header of its answers: the local clock may be wrong by hours. */
 
-const HALF_A_DATE_SECONDS = 0.5; // the header has whole seconds, cut off
+const HALF_A_DATE_SECONDS = 0.5; // the header's seconds are cut off to whole ones
 
 export class ServerClock {
   /** Seconds since 1970 by the local clock. */

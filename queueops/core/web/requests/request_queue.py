@@ -94,7 +94,7 @@ class RequestQueue:
         Wait for the turn to run; return a function to call, once and on the event loop, when the request is over.
 
         Args:
-            cost: In small requests.
+            cost: The request's cost, in small requests.
             client_leaves: Returns when the client has gone.
             is_known: Whether the asker has a valid credential. Others are addresses; anybody can have many of those.
 

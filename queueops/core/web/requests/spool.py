@@ -46,9 +46,9 @@ class BodyTooSlow(QueueOpsError):
 class SpoolLimits:
     """
     Attributes:
-        total_bytes: Of all bodies in a process.
-        asker_bytes: Of all bodies of a project, or of a person.
-        least_rate: Bytes a second that a body must bring, except in its first seconds.
+        total_bytes: The most bytes of all bodies in a process.
+        asker_bytes: The most bytes of all bodies of a project or person.
+        least_rate: The least bytes a second of a body, except in its first seconds.
     """
 
     total_bytes: int

@@ -17,7 +17,7 @@ from queueops_client.errors import ClientError
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)  # spreadsheets read this line and do not show it
-BOOLEANS = {"TRUE": True, "FALSE": False}  # as spreadsheets write them, whatever was typed
+BOOLEANS = {"TRUE": True, "FALSE": False}  # spreadsheets write booleans so, however they were typed
 MAX_CELL = 20_000_000  # characters; the csv module's own limit is below what a payload may have
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json"}
 STANDARD_INPUT = "-"

@@ -16,7 +16,7 @@ from queueops_client.cli.words import clean, plural
 from queueops_client.producer import QueueOps
 from queueops_client.records import Moved, Operation
 
-COUNTED = 1_000  # letters looked at before a question says "more than"
+COUNTED = 1_000  # beyond so many letters, a question says "more than"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ def main() -> None:
         if missing.name not in {"click", "rich"}:
             raise
         sys.exit("The command queueops needs click and rich: pip install 'queueops-client[cli]'")
-    except KeyboardInterrupt:  # while the modules were imported
+    except KeyboardInterrupt:  # pressed while the modules were imported
         code = INTERRUPTED
     except BrokenPipeError:
         # The reader of the output closed the pipe. Without this the interpreter reports an error when it flushes.

@@ -55,7 +55,7 @@ class Session:
     def queue(self) -> QueueOps:
         """
         Raises:
-            BadConfiguration: No address or no key.
+            BadConfiguration: There is no address or no key.
         """
         return QueueOps(self.address(), self.key(), retry=self.retry())
 

@@ -31,7 +31,7 @@ from queueops_client.producer import QueueOps
 from queueops_client.records import Batch, Job, Operation
 from queueops_client.watching import PATIENCE_SECONDS, Update
 
-LINE_SECONDS = 5.0  # between lines without a terminal
+LINE_SECONDS = 5.0  # the least time between two lines, without a terminal
 REFRESHES_PER_SECOND = 4
 
 

@@ -87,7 +87,7 @@ def merge(cached: Cached | None, heard: Heard, *, version: int) -> Cached | None
     """
     if cached is None:
         if heard.month is None or heard.quota is None:
-            return None  # an answer to a reservation does not say enough to begin with
+            return None  # an answer to a reservation states too little to begin a cache
         return Cached(
             version=1,
             unit=heard.unit or TOKENS,

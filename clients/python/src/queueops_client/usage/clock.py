@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-HALF_A_DATE_SECONDS = 0.5  # the header has whole seconds, cut off
+HALF_A_DATE_SECONDS = 0.5  # the header's seconds are cut off to whole ones
 
 
 class ServerClock:

@@ -30,7 +30,7 @@ def open_desk(
 ) -> Desk:
     """
     Args:
-        token: None: it is not known yet.
+        token: The token; None: it is not known yet.
 
     Raises:
         BadConfiguration

@@ -17,7 +17,7 @@ from queueops_client.usage.owners import is_alive, seats
 
 CLAIM_SECONDS = 120.0  # after so long others send the rows that a stopped process had claimed
 MAX_ROWS = 100_000
-KEPT_SENT = 1000  # rows, so that people can see what was sent
+KEPT_SENT = 1000  # sent rows that are kept, so that people can see them
 
 EVENT_COLUMNS = "event_id, user_id, service, tokens, reservation_id, at, clock_offset, floor, attempts"
 SET_APART = "(status = 'rejected' OR (status = 'intent' AND owner IS NULL))"
