@@ -81,7 +81,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def commit_milliseconds(url: str, *, commits: int = 100, rest_seconds: float = 0.0) -> list[float]:
     """
-    Return the milliseconds of commits that write one row: the disk's present part in any measured time.
+    Return the milliseconds of commits that write one row: they show how fast the disk is at the moment.
 
     Args:
         rest_seconds: The pause between two commits. A disk that has rested may take ten times as long.

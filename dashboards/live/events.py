@@ -101,7 +101,7 @@ class EventFilter:
     def of(cls, given: Mapping[str, Any]) -> EventFilter:
         """
         Raises:
-            ValueError: Another field, a value that is neither text nor null, or an unknown state.
+            ValueError: A field is unknown, a value is neither text nor null, or a state is unknown.
         """
         if given.keys() - {"project", "service", "state"}:
             raise ValueError("A filter has the fields project, service and state.")

@@ -46,7 +46,7 @@ def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
 
 REVOKE = Verb(
     name="revoke",
-    permission="access.add_personaltoken",  # for one's own tokens; `_revoke` checks for others'
+    permission="access.add_personaltoken",  # for one's own tokens; `_revoke` also checks for other people's tokens
     label="Revoke",
     done="revoked",
     explains="Requests with the token are refused from the next one on. This cannot be taken back.",

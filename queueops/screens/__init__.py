@@ -1,1 +1,1 @@
-"""The parts of which the screens of all apps are made."""
+"""Parts that the screens of all apps use."""

@@ -1,4 +1,4 @@
-"""Pages link to the site of docs/ where an installation has it."""
+"""Lets pages link to the site of docs/, if the installation has it."""
 
 from django.conf import settings
 from django.http import HttpRequest

@@ -100,7 +100,7 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     for usage in usages:
         if usage.capacity <= 0:
             continue
-        is_in_flight = usage.rule.unit in UNTIL_THE_END  # such a cap is full whenever there is work for it
+        is_in_flight = usage.rule.unit in UNTIL_THE_END  # a cap on running calls is full whenever there is work for it
         level = 0 if is_in_flight or usage.rule.shadow else level_of(usage.rule, usage.percent, usage.level)
         if level != usage.level:
             levels[usage.subject] = level

@@ -1,4 +1,4 @@
-"""Charges: what running calls hold until their end shows what they really took."""
+"""Charges: the amounts that running calls hold until their end shows the real amounts."""
 
 from __future__ import annotations
 

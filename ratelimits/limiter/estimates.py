@@ -1,4 +1,4 @@
-"""Learning what calls cost beyond what is known before the call, such as the tokens of an answer."""
+"""Learns the part of calls' costs that is unknown before the call, such as the tokens of an answer."""
 
 from __future__ import annotations
 

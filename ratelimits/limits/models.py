@@ -1,4 +1,4 @@
-"""Caps, and the live state of each for every key it counts."""
+"""Limits, and the live state of each limit for every key."""
 
 from __future__ import annotations
 

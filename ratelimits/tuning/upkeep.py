@@ -24,7 +24,7 @@ DELETED_AT_ONCE = 50_000
 
 def forget_old() -> int:
     """
-    Delete what is old, a bounded number of each kind.
+    Delete old rows, a bounded number of each kind.
 
     Tallies and answers are kept for a day. The log of refusals, counters that nobody used, and limits that nobody put
     in force are kept for a week. A counter stays longer if its limit remembers for longer. Locked counters are left

@@ -42,7 +42,7 @@ class Cancelled:
     Attributes:
         status: The reservation's status now: cancelled, or the status with which it ended before.
         released: Whether this call gave back what the reservation held.
-        remaining, resets_at: What the user's current month has left then, and when it ends; None: the project has no
+        remaining, resets_at: The rest of the user's current month, and when it ends; None: the project has no
             allowance any more.
     """
 

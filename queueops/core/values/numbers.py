@@ -11,10 +11,10 @@ ENVELOPE_BYTES = 100_000  # room for the keys, names and form fields around the 
 
 def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:
     """
-    `1 job waits` or `1,234 jobs wait`, from `job waits` and `jobs wait`; `2 calls` from `call` alone.
+    Return `1 job waits` or `1,234 jobs wait`, from `job waits` and `jobs wait`; `2 calls` from `call` alone.
 
     Args:
-        before: What is put before a number other than one, such as `at least `.
+        before: A text to put before a number other than one, such as `at least `.
     """
     return f"1 {one}" if count == 1 and not before else f"{before}{count:,} {many or f'{one}s'}"
 

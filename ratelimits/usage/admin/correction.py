@@ -1,4 +1,4 @@
-"""Correcting a user's use up or down: a preview first, then the correction, with a reason."""
+"""Corrects a user's use up or down: a preview first, then the correction, with a reason."""
 
 from __future__ import annotations
 

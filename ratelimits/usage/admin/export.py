@@ -1,4 +1,4 @@
-"""Users' months as a file."""
+"""Exports users' months as a file."""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ class ReserveUsageView(CallerView):
         return Response(answer, 201, headers={"Idempotency-Replayed": "true"} if replayed else None)
 
     def _own_key(self, key: str | None) -> str | None:
-        """Make a user's key their own: apps number calls alike, and one user's key would be refused to all others."""
+        """
+        Make a key the user's own: apps may number the calls of all users alike, and one user's key would refuse the
+        others'.
+        """
         own = self.caller.user_id
         return key if key is None or own is None else str(uuid5(own, key))
 

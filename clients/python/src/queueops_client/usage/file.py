@@ -62,7 +62,7 @@ class OutboxFile:
                 raise
 
     def seat(self) -> str:
-        """The id of this process as an owner of rows; only within a transaction."""
+        """Return the id of this process as an owner of rows. Call it only within a transaction."""
         if self._owner is None:
             self._owner = Owner(self.path)
         return self._owner.id
