@@ -25,8 +25,9 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import ReadOnlyMixin
 
-# Imported by name: only jobs.cluster may import the package. Its own screens unpickle stored tasks and let any function
-# be scheduled, so this module replaces them. They are imported first: otherwise they would replace the screens here.
+# django-q2's own screens unpickle stored tasks and let people schedule any function, so the screens below replace them.
+# Import the package's screens first: otherwise they would replace the screens below. An import statement is not
+# allowed here: only jobs.cluster may import the package.
 import_module("django_q.admin")
 Schedule = apps.get_model("django_q", "Schedule")
 QueuedTask = apps.get_model("django_q", "OrmQ")

@@ -68,7 +68,7 @@ class MatchingMixin(QueueAdmin):
         raise NotImplementedError
 
     def count_matching(self, action: Matching, wanted: Any) -> Counted:
-        """How many rows the action would be carried out on."""
+        """Count the rows that the action would change."""
         raise NotImplementedError
 
     def get_urls(self) -> list[Any]:

@@ -29,8 +29,8 @@ from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
 
-MAX_FOLLOWED = 20_000  # newest requeued jobs whose outcome the page tells
-MAX_FAILED_NAMED = 20  # failed rows, the newest
+MAX_FOLLOWED = 20_000  # the page tells the outcome of so many requeued jobs, the newest
+MAX_FAILED_NAMED = 20  # the page names so many failed rows, the newest
 MAX_ERROR_LENGTH = 150
 SLOW = 10  # rows a minute; a slower pace is shown as the time for one row
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}

@@ -89,7 +89,7 @@ RESUME = Verb(
     done="resumed",
     explains="Its jobs may start again, unless another pause covers them.",
     icon="play_arrow",
-    # The platform ends its own switches. A window's switch ends with the window, or on the window's page.
+    # A person cannot end a switch that the platform set. A window's switch ends with the window, or on its page.
     applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS, window=None),
     carry_out=_resume,
     form=ResumeForm,
@@ -136,7 +136,7 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
             address = reverse("admin:jobs_pauseswitch_try_now", args=[switch.pk])
             return format_html('<a class="qo-link" href="{}">Try again now…</a>', address)
         if switch.scope not in pauses.OPERATORS:
-            return ""  # the platform ends its own switches
+            return ""  # the platform itself ends a switch that it set
         address = reverse("admin:jobs_pauseswitch_resume", args=[switch.pk])
         return format_html('<a class="qo-link" href="{}">Resume…</a>', address)
 
@@ -198,7 +198,7 @@ def _explain(form: PauseForm, covered: Counted | None) -> str:
     if covered is None:
         return "Nothing new of the scope starts until it is resumed. You see first how many jobs that is."
     least = "At least " if covered.is_least else ""
-    # A service may be paused before its first job, so a misspelt one cannot be refused.
+    # A service may be paused before its first job, so the form cannot refuse an unknown name; it warns of one.
     unsure = " ".join(["", *unheard_of_scope(form.cleaned_data["scope"], form.cleaned_data["key"])])
     return f"{least}{covered.count:,} waiting jobs will not start until it is resumed.{unsure} Running jobs go on."
 

@@ -68,7 +68,7 @@ class RetryPolicyAdmin(AuditedMixin, PageAdmin):
         return ("name",) if obj else ()  # the name is its key: another name would be another policy
 
     def has_delete_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
-        return False  # jobs may name it; to look for such jobs would read the whole table
+        return False  # jobs may name the policy; a search for such jobs would read the whole table
 
     def shown_of(self, request: HttpRequest, row: RetryPolicy) -> dict[str, Any]:
         return {"delays": _delays(row)}

@@ -29,7 +29,7 @@ class JobStateFilter(Choice):
         if state in parts:
             return queryset.filter(parts[state])
         rows = super().queryset(request, queryset)
-        # As in badges and counts, leave out the part of a state that people see as a state of its own.
+        # Leave out the jobs that people see as another state (held by an outage, scheduled), as badges and counts do.
         if state == JobState.RATE_LIMITED:
             return rows.exclude(parts[OUTAGE])
         return rows.exclude(parts[SCHEDULED]) if state == JobState.QUEUED else rows

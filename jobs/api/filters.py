@@ -23,7 +23,7 @@ from jobs.states import BatchVerdict, EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
 from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TagsFilter, TruthFilter
 
-# An id is made by a web process's clock, created_at by the database's.
+# A web process's clock makes an id, the database's clock created_at; they may differ by this.
 CLOCK_SLACK = timedelta(hours=1)
 
 

@@ -92,7 +92,7 @@ class WithReason(Input):
 
 
 def _percent_with_its_canary(schema: dict[str, Any]) -> None:
-    """Describe that the percentage comes with a number."""
+    """Describe in the schema that `canary_percent` needs `canary`."""
     canary: dict[str, Any] = {"required": ["canary"], "properties": {"canary": {"type": "integer"}}}
     schema["dependentSchemas"] = {"canary_percent": canary}
 
@@ -199,7 +199,7 @@ class LetterFilter(Narrowing):
 
 
 def _one_of_both(schema: dict[str, Any]) -> None:
-    """Describe that exactly one of both is given; null is left out, as it would say nothing of the other."""
+    """Describe that either `ids` or `filter` is given. Null is not described: it would mean neither."""
     for name in ("ids", "filter"):
         described = schema["properties"][name]
         del described["default"]

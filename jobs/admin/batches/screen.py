@@ -51,7 +51,7 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 MAX_CAUSES_OF_A_BATCH = 5
 MAX_OPERATIONS = 50
 _snapshot = TypedAttribute[BatchSnapshot]("snapshot")
-# Values of the `state` filter of earlier releases, which people's bookmarks still have, and the verdicts for each.
+# People's bookmarks still have these values of the `state` filter. Each stands for the verdicts beside it.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
     "open": OPEN,
@@ -222,7 +222,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
             fitting |= {"cancel", "priority"}
         if batch.guard_state == GuardState.TRIAL or Dependency.objects.filter(owner_id=batch.pk, let_go=False).exists():
             fitting.add("go-on")
-        # Read jobs, by their index on (batch, status): dead letters have no index on the batch.
+        # Begin with the jobs, which have an index on (batch, status): dead letters have no index on the batch.
         failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
         if failed.filter(dead_letter__isnull=False, dead_letter__resolution=None).exists():
             fitting.add("retry-failed")

@@ -44,7 +44,7 @@ _batch = TypedAttribute[SafeString | str]("of_batch")
 
 
 class ResolutionFilter(Choice):
-    """Shows open dead letters unless another choice is made: they need a person."""
+    """Shows open dead letters, the ones that need a person, unless another choice is made."""
 
     title = "state"
     parameter_name = "resolution"

@@ -41,7 +41,7 @@ _BOUNDS = {
 
 
 def inlined(schema: Any, defs: Schema, within: frozenset[str] = frozenset()) -> Any:
-    """Return a schema with definitions in place of each `$ref`; a `$ref` from within its own definition allows any."""
+    """Return a schema with each `$ref` replaced by its definition; where a definition refers to itself, by `{}`."""
     if isinstance(schema, list):
         return [inlined(one, defs, within) for one in schema]
     if not isinstance(schema, dict):
@@ -82,7 +82,7 @@ def label_of(name: str) -> str:
 
 
 def _told(schema: Schema, *facts: str) -> SafeString:
-    """The description of a schema, its bounds and its default, as help."""
+    """Return the help text of a field: the schema's description, bounds and default."""
     bounds = [words.format(schema[name]) for name, words in _BOUNDS.items() if words and name in schema]
     default = schema.get("default")
     sentences = [schema.get("description", ""), *facts, ", ".join(bounds).capitalize()]
@@ -91,13 +91,13 @@ def _told(schema: Schema, *facts: str) -> SafeString:
 
 
 def with_code(text: str) -> SafeString:
-    """Return a docstring or description in which text in backticks is code."""
+    """Return a text as HTML that shows the parts in backticks as code."""
     return mark_safe(_CODE.sub(r"<code>\1</code>", conditional_escape(text)))  # noqa: S308 - escaped first
 
 
 class DrawnField(forms.CharField):
     """
-    A field whose clean value is JSON text; None: it is left out.
+    A field whose clean value is JSON text; None: the field is left out.
 
     Attributes:
         is_asked: The field is marked as required. The schema checks that a value is given.

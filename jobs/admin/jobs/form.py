@@ -39,7 +39,7 @@ from queueops.tenancy.secrets.credentials import usable_by
 from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined, with_code
 
 SUBMIT, AGAIN, REQUEUE = "jobs.add_upload", "jobs.run_again", "jobs.requeue_deadletter"
-MAX_UNFOLDED = 8  # a payload with more fields folds those that are neither required nor shown first by its kind
+MAX_UNFOLDED = 8  # with more fields, only the required ones and the kind's `shown_first` are not folded
 MOMENTS = ("scheduled_at", "complete_by", "expires_at")
 SHOWN_FIRST = ("priority", "scheduled_at")
 FOLDED = (

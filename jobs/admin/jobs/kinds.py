@@ -32,8 +32,8 @@ from queueops.screens.formatting import NOTHING
 from .form import SUBMIT
 
 SPANS = {"hour": ("1 h", timedelta(hours=1)), "day": ("24 h", timedelta(days=1)), "week": ("7 d", timedelta(days=7))}
-MAX_LOOKED_AT = 100_000  # newest jobs of the span, of all kinds: there is no index by kind. They take 0.1 s
-MAX_LETTERS = 100_000  # counted
+MAX_LOOKED_AT = 100_000  # the newest jobs, of all kinds, as no index has the kind; reading so many takes 0.1 s
+MAX_LETTERS = 100_000  # dead letters are not counted beyond this
 MAX_CODES = 20
 
 
@@ -136,7 +136,7 @@ def _answer(model_admin: Any, request: HttpRequest, template: str, shown: dict[s
 
 
 def _first_looked_at(since: datetime) -> tuple[UUID, bool]:
-    """The first id of the span or, if it has more jobs, of its newest MAX_LOOKED_AT; and whether it was cut so."""
+    """Return the first id to read, and whether it leaves out older jobs: the span has more than MAX_LOOKED_AT jobs."""
     first = first_id_at(since)
     newest = Job.objects.filter(pk__gte=first).order_by("-pk").values_list("pk", flat=True)
     ends = list(newest[MAX_LOOKED_AT - 1 : MAX_LOOKED_AT + 1])

@@ -103,7 +103,7 @@ SIGNS: dict[Code, tuple[str, str, str]] = {
 
 
 def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
-    """The section on why a job waits; None where nothing holds it."""
+    """The section on why a job waits; None: nothing holds the job."""
     if waiting is None or not waiting.reasons:
         return None
     forecast = waiting.forecast
@@ -179,7 +179,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
 
 
 def _fallback(job: Job) -> str | None:
-    """The fallback, one of its payload's, with which the job went on, and why."""
+    """Say with which fallback of its payload the job went on, and why; None: it has not used a fallback."""
     if not job.fallback_step:
         return None
     return f"fallback {job.fallback_step}: {WENT_ON.get(job.fallback_reason, job.fallback_reason)}"
@@ -199,7 +199,7 @@ def _times(job: Job) -> list[tuple[str, Any]]:
     times = (
         ("Created", job.created_at),
         ("Age counts from", job.eligible_since if job.status in WAITING else None),
-        # For a job in a lane the time is only a forecast from its parking; "What it waits for" has a newer one.
+        # A parked job's scheduled_at is only a forecast, made when it was parked; "What it waits for" has a newer one.
         ("Goes live", job.scheduled_at if job.via == "batch" and job.status in WAITING else None),
         (
             "Scheduled for",

@@ -54,7 +54,7 @@ from .page import page_of, result_file
 from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
-MAX_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
+MAX_KEYED_PROJECTS = 1000  # a search by idempotency key reads the index once for each project
 
 # For each state, the condition of the partial index that covers it: with this condition the planner may use the index.
 INDEXED_STATES: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     list_filter_submit = True
     list_before_template = "admin/jobs/job/states.html"
     list_defer = ("payload", "result", "last_error_message")
-    search_fields = ("pk",)  # shows the box; get_search_results decides what is looked up
+    search_fields = ("pk",)  # not searched: any value makes Django show the box; see get_search_results
     search_help_text = "Job id, batch id or idempotency key, in full"
     empty_title = "No jobs yet."
     empty_hint = "Work that producers submit through the API appears here."
@@ -154,7 +154,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         given = parameters_of(request, PARAMETERS)
-        if given.get("state") in (OUTAGE, JobState.RATE_LIMITED):  # the list shows the two apart
+        if given.get("state") in (OUTAGE, JobState.RATE_LIMITED):  # the list shows each as a state of its own
             given |= {"by_outage": given["state"] == OUTAGE, "state": JobState.RATE_LIMITED}
         elif given.get("state") in (SCHEDULED, JobState.QUEUED):
             given |= {"scheduled": given["state"] == SCHEDULED, "state": JobState.QUEUED}
@@ -207,7 +207,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return queryset, False
         chosen, identifier = request.GET.get("project"), as_uuid(term)
         projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MAX_KEYED_PROJECTS])
-        # Read the ids first: otherwise the planner might read the table in the page's order to find the key.
+        # Read the ids first: otherwise the planner might read the whole table, in the page's order, to find the key.
         ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
         return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False
 

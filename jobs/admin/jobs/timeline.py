@@ -83,7 +83,7 @@ def path_of(job: Job, events: Sequence[JobEvent]) -> list[Stay]:
             state=_shown(move),
             since=move.created_at,
             lasted="" if move.to_status in TERMINAL else duration(span),
-            # The root keeps a state of milliseconds visible beside one of hours.
+            # Without the square root, a state that lasts milliseconds could not be seen beside one that lasts hours.
             weight=max(1, round(100 * (span / longest) ** 0.5)),
             is_now=move is moves[-1] and job.status not in TERMINAL,
         )

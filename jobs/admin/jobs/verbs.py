@@ -57,7 +57,7 @@ def _run_again(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcom
 
 
 def page_of_the_only(jobs: Sequence[UUID]) -> str | None:
-    """The page of the new job, if a requeue made exactly one."""
+    """The page of the new job, if a requeue made exactly one job."""
     return reverse("admin:jobs_job_change", args=jobs) if len(jobs) == 1 else None
 
 

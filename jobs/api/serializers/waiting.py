@@ -82,5 +82,5 @@ def waiting_answer(waiting: Waiting) -> dict[str, Any]:
 
 
 def retry_after(recheck_after_seconds: float | None) -> dict[str, str]:
-    """The Retry-After header of something that has not ended."""
+    """Return the Retry-After header for a job or batch that has not ended; empty: it has ended."""
     return {} if recheck_after_seconds is None else {"Retry-After": str(math.ceil(recheck_after_seconds))}

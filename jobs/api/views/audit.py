@@ -36,7 +36,7 @@ class TrailPages(LogPages):
             return super().page(rows, after=after, size=size, view=view)
         after = after or 0
         found = list(rows.filter(pk__gt=after, pk__lte=view.settled_id).order_by("pk")[:size])
-        return found, found[-1].pk if found else after  # no further: after a crash unseen entries are given again
+        return found, found[-1].pk if found else after  # only up to here: after a crash, unseen entries come again
 
 
 class AuditList(ApiListView[ProjectAuditEntry]):
@@ -61,7 +61,7 @@ class AuditList(ApiListView[ProjectAuditEntry]):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if self.is_oldest_first and request.method in READS:
-            # Wait here, before the confinement begins a transaction.
+            # Wait before the confinement begins a transaction: otherwise it would stay open while this waits.
             self.settled_id = settled_id(time.monotonic() + MAX_SETTLING_SECONDS)
 
     @operation(

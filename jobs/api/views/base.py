@@ -113,7 +113,7 @@ class ApiListView(ApiView, CallerListView[Row]):
 
 
 def _as_json(status: int, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Times and ids as they are rendered, or the answer could not be stored."""
+    """Return times and ids as JSON has them: otherwise the answer could not be stored."""
     return status, json.loads(json.dumps(body, cls=JSONEncoder))
 
 

@@ -11,7 +11,7 @@ async function look() {
         if (!now) return location.reload(); // it has ended: other buttons are offered
         shown().replaceChildren(...now.childNodes);
     } catch {
-        // Asked again: the server may be starting anew.
+        // Go on: the server may just be starting again.
     }
     soon();
 }

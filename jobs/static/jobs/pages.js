@@ -1,5 +1,5 @@
-// What the admin's own pages lack: where the content is, the names of select2's fields, times in the viewer's zone, and
-// forms that are sent once.
+// Adds to the admin's pages: the role of the content, names for select2's fields, times in the viewer's zone, and forms
+// that are sent once.
 
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 const utc = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium", timeZone: "UTC" });
