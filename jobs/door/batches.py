@@ -170,7 +170,7 @@ def _make_once(
         lock_request(batch.project_id, batch.digest)
         if (first := same_again(batch, key=key)) is not None:
             return first
-        # Only now: whoever waited for an equal request to end would otherwise have too little time left for a batch.
+        # Begin the window only here: the time that this request waited for an equal one must not count.
         batch.complete_by = database_moment() + window_of(batch.window)
         store(_reader_for(batch))
     return batch
@@ -221,8 +221,8 @@ def _deadline_of(batch: DoorBatch) -> datetime:
     """
     Return by when the batch's jobs are wanted.
 
-    Providers' own batches take up to a day, and jobs that a batch leaves over then go live. Without the added margin,
-    jobs with a window of a day would go live at once, at the full price, unless batches are known to be faster.
+    A provider's own batch takes up to a day, and time must be left to do live the jobs that it did not do. Without
+    this added time, jobs with a window of a day would go live at once, at the full price.
     """
     margin = timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
     is_whole_day = window_of(batch.window) == PROVIDERS_WINDOW
@@ -290,7 +290,7 @@ def batches_naming(project_id: str, text: str) -> list[UUID]:
 
 
 def custom_id_of(job: Job) -> str:
-    """Return the `custom_id` of a job that came by a door; empty: it did not, or it is a requeue of such a job."""
+    """Return the `custom_id` of a job that came by a door; empty: the job came otherwise, or by a requeue."""
     key = job.idempotency_key or ""
     if job.batch_id is None or not KEY.match(key):
         return ""
@@ -316,7 +316,7 @@ def told_of_door(batch_id: UUID) -> str:
         return ""
     name = f"{batch.get_door_display().partition(',')[0]}: {PREFIXES[Protocol(batch.door)]}{batch.pk.hex}"
     file = f", file {batch.file_name}" if batch.file_name else ""
-    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # a text, if it may not be read
+    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # a text: it may not be read
     pairs = "".join(f", {name}={value}" for name, value in known.items())
     return f"{name}{file}, {batch.endpoint} within {batch.window}{pairs}"
 

@@ -24,7 +24,7 @@ from .outcomes import outcome_of
 from .repeats import digest_of, lock_request
 from .routes import routes_of
 
-REPEATED_FOR = timedelta(minutes=30)  # since the call last came: official clients wait for ten minutes a try
+REPEATED_FOR = timedelta(minutes=30)  # since a call last came; official clients wait ten minutes before each new try
 MAX_EQUAL_CALLS = 1_000
 PREVIOUS = "previous_response_id"
 _OURS = re.compile(r"resp_([0-9a-f]{32})")
@@ -48,7 +48,7 @@ def submit_call(
     Args:
         text: The body as it was written.
         key: The request's idempotency key: another request with this key is the same request.
-        is_repeated: The client sends it again, because no answer came: the job that it made lately is returned.
+        is_repeated: The client sends the request again, because no answer came. Returns the job that it made before.
 
     Raises:
         BadDoorRequest, NoModelRoute, QueueFull, IdempotencyKeyReused: Nothing was stored.
@@ -70,8 +70,8 @@ def submit_call(
 
 def _previous_of(body: dict[str, Any], project_id: str) -> str | None:
     """
-    Return the provider's id of the response that a body goes on from: in the background responses have ours, which the
-    provider does not know. None: the body goes on from none of ours.
+    Return the provider's id of the response that a body goes on from, if the body names it by our id; None: it does
+    not. A background response has our id, which the provider does not know.
 
     Raises:
         BadDoorRequest: That response has no answer.
@@ -103,8 +103,9 @@ def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UU
 
 def _made_lately(project_id: str, digest: str) -> UUID | None:
     """
-    Return the job of a call that comes again. Equal calls at once all come again when their answers take long. Each
-    gets a job of its own: the one that was not asked for the longest; once all have ended, the newest.
+    Return the job of a call that comes again. Several equal calls may come again at once: each then gets another job.
+
+    Returns the unfinished job whose call last came longest ago; if all jobs have ended, the newest.
     """
     rows = DoorCall.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - REPEATED_FOR)
     calls = list(rows.order_by("-pk")[:MAX_EQUAL_CALLS])
@@ -114,7 +115,7 @@ def _made_lately(project_id: str, digest: str) -> UUID | None:
     goes_on = set(jobs.values_list("pk", flat=True))
     waits = [call for call in calls if call.job_id in goes_on]
     found = min(waits, key=lambda call: (call.created_at, call.pk)) if waits else calls[0]
-    # Without a new time, a client that asks on for longer than REPEATED_FOR would make and pay a second job.
+    # Without a new time, a client that repeats its call for longer than REPEATED_FOR would make and pay a second job.
     DoorCall.objects.filter(pk=found.pk).update(created_at=Now())
     return found.job_id
 

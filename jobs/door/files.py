@@ -22,8 +22,8 @@ from queueops.tenancy.secrets.encryption import is_encrypted
 from .errors import BadDoorRequest, NoSuchObject
 from .models import DoorFile, DoorFilePart
 
-FILE = "file-"  # before an id
-PURPOSES = ("batch", "user_data")  # lines of a batch, and texts that payloads name
+FILE = "file-"  # begins the id that clients see
+PURPOSES = ("batch", "user_data")  # "batch": the file has a batch's lines; "user_data": payloads name the file
 FILE_PART_BYTES = 1_000_000
 KEPT_DAYS = 30  # as OpenAI keeps files of batches; docs/reference/wire-facts.md
 MIN_KEPT = timedelta(hours=1)  # OpenAI's bounds of expires_after

@@ -21,7 +21,7 @@ from .routes import route_for
 LINE_READ_BYTES = 262_144
 MAX_SHOWN_LENGTH = 80
 MAX_CUSTOM_ID_LENGTH = 160  # with `key_prefix` before it, it has to fit into an idempotency key
-IN_BODY = "body."  # how errors of llm.call begin the place of a fault in the body
+IN_BODY = "body."  # errors of llm.call put this before the place of a fault in the body
 MEMBERS = ("custom_id", "method", "url", "body")
 
 
@@ -132,7 +132,7 @@ def call_payload(
 
 
 def shown(name: str) -> str:
-    """Return a client's name as errors show it, shortened: a file may have a thousand names of any length."""
+    """Shorten a name that a client gave, for an error: a file may have a thousand names of any length."""
     return name[:MAX_SHOWN_LENGTH].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -142,7 +142,7 @@ def _bad(param: str, message: str) -> BadDoorRequest:
 
 def fault_of(fields: Mapping[str, Sequence[str]], message: str) -> tuple[str, str]:
     """
-    Return the place of a request's first fault, as the provider's own body names it, and the fault.
+    Return the place of a request's first fault, by its name in the provider's own body, and the fault.
 
     Args:
         fields, message: The error about the job that was made of the request.

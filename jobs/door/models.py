@@ -13,7 +13,7 @@ from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.encryption import SealedJSONField
 
 MAX_MODEL_NAME_LENGTH = 100
-REST = "*"  # at the end of a pattern
+REST = "*"  # at the end of a pattern; fits any ending of a name
 
 
 class Protocol(models.TextChoices):

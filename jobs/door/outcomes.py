@@ -103,7 +103,7 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
         rows = (rows if answered is not False else rows.defer("result")).defer("payload").order_by("pk")
         keys = _keys_of(rows)
         letters = dict(DeadLetter.objects.filter(job_id__in=list(keys)).values_list("job_id", "http_status"))
-        # Leave out jobs that have ended since: their keys and dead letters were not read.
+        # Leave out jobs that ended after `keys` was read: their keys and dead letters are not known here.
         for job in rows.filter(pk__in=list(keys)).iterator(chunk_size=RESULTS_AT_ONCE):
             ensure_wanted()
             custom_id = (keys.get(job.pk) or "").removeprefix(batch.key_prefix)

@@ -85,8 +85,8 @@ def delete_route(route_id: UUID, *, project_id: str, actor: str, reason: str = "
 
 def routes_of(project_id: str) -> list[ModelRoute]:
     """
-    Return a project's routes in the order in which they are tried: by place, then whole names before beginnings (`*`),
-    then longer patterns before shorter ones.
+    Return a project's routes in the order in which they are tried: by place, then whole names before patterns with
+    `*`, then longer patterns before shorter ones.
     """
     rows = ModelRoute.objects.filter(project_id=project_id)
     return sorted(rows, key=lambda row: (row.place, row.pattern.endswith(REST), -len(row.pattern), row.pattern))

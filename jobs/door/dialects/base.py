@@ -29,14 +29,14 @@ from queueops.tenancy.callers.permissions import ensure, sees_secrets
 DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
 CONFLICT = 409
-NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it; the queue has tried again for them
+NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey this header; the queue has already retried for them
 # Python's client sends the first, Node's the second; docs/reference/wire-facts.md.
 CLIENTS_TIMEOUTS = ("x-stainless-read-timeout", "x-stainless-timeout")
 CLIENTS_TRIES = "x-stainless-retry-count"
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
-@extend_schema(exclude=True)  # the provider describes its form
+@extend_schema(exclude=True)  # the provider documents this API
 class DoorView(ApiView):
     """Answers in the form of a provider's API. Files and answers are not masked, so only keys may use it."""
 
@@ -156,11 +156,12 @@ def waiting_answer(job: UUID, root: str, *, wait: float = 0.0) -> Response:
 
 def names_of(job: UUID) -> dict[str, str]:
     name = f"req_{job.hex}"
-    return {"X-QueueOps-Job": str(job), "x-request-id": name, "request-id": name}  # OpenAI's clients, Anthropic's
+    # OpenAI's clients show the second, Anthropic's the third.
+    return {"X-QueueOps-Job": str(job), "x-request-id": name, "request-id": name}
 
 
 def refused_status(outcome: DoorOutcome) -> int:
-    """Return the provider's status if it is an error's, otherwise 502 (bad gateway); 409 for cancelled jobs."""
+    """Return 409 for a cancelled job; otherwise the provider's status if it means an error, else 502 (bad gateway)."""
     if outcome.state == JobState.CANCELLED:
         return HTTPStatus.CONFLICT
     status = outcome.status or 0

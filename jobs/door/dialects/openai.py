@@ -242,7 +242,7 @@ def _made_file_answer(batch: DoorBatch, answered: bool) -> dict[str, Any]:  # no
     return {
         "id": (OUTPUT if answered else ERRORS) + batch.pk.hex,
         "object": "file",
-        "bytes": 0,  # the file is made when it is read: its size is not known before
+        "bytes": 0,  # the size is not known before the file is made, which is when it is read
         "created_at": _seconds(batch.created_at),
         "filename": f"{BATCH}{batch.pk.hex}_{'output' if answered else 'error'}.jsonl",
         "purpose": "batch_output",
