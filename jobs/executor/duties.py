@@ -30,7 +30,7 @@ DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 FORGET_SECONDS = 60.0
-SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: the duties cost more than an idle executor's other work
+SELDOM_DUTY_SECONDS = 20.0  # while no job is under way: the duties cost more than an idle executor's other work
 
 
 class Duties:
@@ -57,7 +57,7 @@ class Duties:
         self.sweep_seconds = sweep_seconds
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
-        self.has_time = False  # whether it may do work that keeps claims waiting
+        self.has_time = False  # whether this executor may do work that keeps claims waiting
         self.looks_for_trouble = looks_for_trouble
         self.rests_until = float("-inf")
         self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]

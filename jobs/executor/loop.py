@@ -91,7 +91,7 @@ class _Run:
     service: str = ""
     retry: str = "moderate"
     repeatable: bool = False
-    ending: str = ""  # why it is being cancelled from outside
+    ending: str = ""  # why it is cancelled from outside: CANCELLED or STOPPING; empty: it is not
     notes: CallNotes = field(default_factory=CallNotes)  # the runs of a group share one object
     leads: bool = True  # its outcome lists the calls; in a group, only the first run's does
     timed_out: bool = False
@@ -141,8 +141,8 @@ class HandlerLoop:
         self._results = results
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
-        # Send late calls, too, until a call is in time. Set when one call at a time is still too late: if no late call
-        # were sent, all work would stop.
+        # Whether late calls are sent, too, until a call is in time. True once calls are late even one at a time: all
+        # work would stop if late calls were not sent.
         self.sends_late = False
         self._was_late = False
 
@@ -367,7 +367,7 @@ class HandlerLoop:
         return replace(broken, service="", cost=outcome.cost, usage=outcome.usage, stated=outcome.stated)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Return the jobs of a group that the call is made for. End the others, without the call's cost bound."""
+        """Return the jobs of a group that the call can be made for. End the others, without the call's cost bound."""
         ready, broken = [], []
         for run in runs:
             if run.ending:
@@ -634,7 +634,7 @@ def _unsent(run: _Run) -> GivenBack:
 
 
 def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
-    """Give a group back as two halves that never leave together again: one half has the job that fails the call."""
+    """Give a group back as two halves that never leave together again, to find the job that makes the call fail."""
     base = (runs[0].job.coalesce_key or "").partition(HALF)[0]
     keys = [f"{base}{HALF}{uuid4().hex[:12]}" for _ in range(2)]
     middle = len(runs) // 2

@@ -150,7 +150,7 @@ class LoopWatch:
                 key = job.id, job.token
                 if is_first and key not in self._holders:
                     self._held.append(Held(job, seconds))
-                if is_first or key in self._holders:  # otherwise the run has ended in this step
+                if is_first or key in self._holders:  # otherwise the run ended in this step
                     self._holders[key] = max(seconds, self._holders.get(key, 0.0))
         if is_first:
             self._wake()

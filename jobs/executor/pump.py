@@ -80,7 +80,7 @@ PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
-LAST_RECONNECT_SECONDS = 0.1  # while it stops
+LAST_RECONNECT_SECONDS = 0.1  # between two tries while the executor stops
 UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must put right
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
@@ -352,7 +352,7 @@ class ExecutorPump:
             quiet = self._is_quiet(now)
             self._policies = None if quiet else finish.retry_policies()
             if self._duties.do(now, quiet=quiet):
-                self._meet()  # others wait for its duties
+                self._meet()  # other executors wait for the duties of this one: poll often
             self._learning.write(now)
             server_settings.write_noted()
         self._keep_leases()
@@ -364,7 +364,7 @@ class ExecutorPump:
                 self._meet()
         self._kinds.tend()
         self._keep_leases()
-        # Before these jobs' outcomes are written: otherwise the jobs could run again, and not alone.
+        # Note this before the jobs' outcomes are written: otherwise the jobs could run again beside other jobs.
         if held := self.loop.watch.collect():
             blocked_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
@@ -482,7 +482,7 @@ class ExecutorPump:
             # Writing outcomes locks some periods of budgets, and claiming locks other periods. If two executors did
             # both in one commit, they could deadlock.
             apart = claims and any(map(_is_paid_for, outcomes))
-            self._hint &= not claims  # cleared before the claim, which may miss work announced from here on
+            self._hint &= not claims  # cleared before the claim: it may miss work that is announced from now on
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
             self._hint |= claims
@@ -544,7 +544,7 @@ class ExecutorPump:
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
-        if self._role == Executor.Role.QUARANTINE:  # it claims nothing from lanes
+        if self._role == Executor.Role.QUARANTINE:  # a quarantine executor claims nothing from lanes
             return self._next["claim"]
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from jobs.models import JobEvent
 from jobs.states import RUNNING, EventType, JobState
 
-MAX_EVENTS_READ = 2_000  # of all jobs of one query together
+MAX_EVENTS_READ = 2_000  # in one query, for all its jobs together
 CLOCKS_APART = timedelta(hours=1)  # ids go by the submitter's clock, the log's days by the database's
 VERSION_7 = 7
 
@@ -40,7 +40,7 @@ class Wait:
 
 
 def submitted_since(ids: Iterable[UUID]) -> datetime:
-    """Return, from the ids, a time no later than the first job's submission, even if clocks differ by CLOCKS_APART."""
+    """Return a time that is surely before all these jobs were submitted, if clocks differ by CLOCKS_APART at most."""
     oldest = min(ids)
     if oldest.version != VERSION_7:
         return datetime.fromtimestamp(0, UTC)
