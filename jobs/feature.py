@@ -1,8 +1,8 @@
 """
 The record in which a feature declares what it adds to QueueOps.
 
-Each feature has one in `jobs/features/<name>/feature.py`, with names and plain data. A reader resolves only the names
-that it needs, so that an executor imports neither screens nor the API. The readers:
+Each feature has a record in `jobs/features/<name>/feature.py`, with names and plain data. A reader of records resolves
+only the names that it needs, so that an executor imports neither screens nor the API. The readers:
 
 - jobs/api/urls.py: the addresses of the API
 - jobs/admin/__init__.py, queueops/site/admin_theme.py: screens, and their place in the side bar
@@ -13,7 +13,7 @@ that it needs, so that an executor imports neither screens nor the API. The read
 - jobs/services/upkeep/retention.py: how long rows are kept
 - queueops/site/moving/tables.py: which rows go with a project that moves
 - jobs/features/encryption/encrypt_payloads.py: which columns are sealed
-- jobs/features/erasure/erase_user.py: which rows are of an end user
+- jobs/features/erasure/erase_user.py: which rows belong to an end user
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class SealedColumns:
     Columns of a table that hold sealed values.
 
     Attributes:
-        whole, written: JSON that is one token as a whole, in columns of type JSON and of type text.
-        parts, texts: JSON and text with tokens in it.
-        contents: Bytes that are one token as a whole.
-        rows: An SQL condition: which of a project's rows may have such values.
+        whole, written: JSON, sealed as a whole: in columns of type JSON, and of type text.
+        parts, texts: JSON, and text, of which parts are sealed.
+        contents: Bytes, sealed as a whole.
+        rows: An SQL condition that finds the project's rows that may have sealed values.
     """
 
     table: str

@@ -27,7 +27,7 @@ from .watches.feature import WATCHES
 from .webhooks.feature import WEBHOOKS
 from .windows.feature import WINDOWS
 
-# The order decides that of the tabs, duties, watches, addresses and moved rows. A tab may only follow an earlier tab.
+# Tabs, duties, watches, addresses and moved rows come in this order. A tab's `after` must name an earlier tab.
 FEATURES: tuple[Feature, ...] = (
     SERVED_KINDS,
     UNIQUE,

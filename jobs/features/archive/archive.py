@@ -40,7 +40,7 @@ EVENTS_OF_A_PART = 200_000
 READ_ROWS = 100  # whole rows in memory at once: a payload may have megabytes
 DELETED_ROWS = 1000  # in one transaction
 TIMELINES_AT_ONCE = 1000
-MAX_LEFT = 10  # projects with a fault; of a store that answers nobody, no more are tried
+MAX_LEFT = 10  # projects with a fault: after so many the store itself is at fault, and archiving stops
 TERM_SECONDS = 3600.0  # longer than it takes to write a part, or to copy one large result
 
 Say = Callable[[str], object]
@@ -165,7 +165,7 @@ def archive(
                         forget_copied(project_id, ids, objects)
                         done[sort.name] += new
                 say(f"{done[sort.name]:,} {sort.name} archived ...")
-                # Otherwise something has come to need each chosen row: they would be chosen again.
+                # Stop if no row was deleted, because other rows need them all now: they would be chosen again for ever.
                 if not deleted and left.failures == failures:
                     break
         for name in EVENTS.before(archived_before("retention_days", days).date()):
@@ -217,7 +217,7 @@ class _Left:
 
 
 def _write(sort: _Sort, files: DayFiles, ids: list[UUID], *, keep: Callable[[], None]) -> int:
-    """Write what the archive lacks of these rows; return how many that were."""
+    """Write those of these rows that the archive lacks; return how many were written."""
     new = _not_written(files, sort, ids)
     if new:
         again = partial(_read_again, sort, files.project_id)
@@ -281,9 +281,10 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], left: _Le
 
 
 def _write_events(files: DayFiles, name: str, count: int, *, done: dict[str, int], say: Say) -> None:
-    """Write what the archive lacks of the `count` events that a project has in a day's part of the log."""
+    """Write the project's events of one day that the archive lacks. `count`: how many events the day has in the log."""
     written = files.of("events")
-    # A part without rows, whose users were all erased, has no last key: all events would be read and written again.
+    # Skip parts that are empty because their users were erased: they have no last key to go on from, and all events
+    # would be written again.
     reached = next((part.last for part in reversed(written) if part.rows), "")
     rows = _read_events(name, files.project_id, after=reached)
     missing = count - sum(part.rows for part in written)

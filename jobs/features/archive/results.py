@@ -73,7 +73,7 @@ def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]
     """
     if not objects or not Project.objects.filter(pk=project_id, move=ProjectMove.NONE).exists():
         return
-    named = set(objects_of(project_id, ids))  # jobs that were not deleted, as something needs them, name these
+    named = set(objects_of(project_id, ids))  # jobs that were not deleted still name these objects
     try:
         remove_objects(_store(), [name for name in objects if name not in named])
     except (ArchiveError, StoreError, OSError) as error:
@@ -108,13 +108,13 @@ def stored_of(line: str) -> StoredResult | None:
 
 
 def place_of(files: DayFiles, stored: StoredResult) -> str:
-    """The archive's path of a result."""
+    """The path of a result in the archive."""
     return f"{files.project_id}/{files.day}/results/{stored.name.rpartition('/')[2]}"
 
 
 def verify_result(files: DayFiles, stored: StoredResult) -> bool:
     """
-    Whether the archive has a sound copy of a result; False: it has none, as the result store had lost the object.
+    Whether the archive has a sound copy of a result; False: it has no copy, because the result store had lost it.
 
     Raises:
         ArchiveError: The copy differs, or cannot be read.
@@ -139,7 +139,7 @@ def _store() -> Store:
 
 
 def _copy(stored: StoredResult, *, source: Store, name: str, target: Store, place: str) -> bool:
-    """Return whether the source has the object. Raises ArchiveError: it was not copied."""
+    """Copy an object; return False if the source lacks it. Raises ArchiveError: the object was not copied."""
     try:
         try:
             original = source.read(name)

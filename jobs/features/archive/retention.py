@@ -21,7 +21,7 @@ def _forget(before: datetime, most: int) -> int:
         for project_id in {project_id for project_id, _ in chosen}:
             ids = [pk for owner, pk in chosen if owner == project_id]
             while run_sql("jobs", "delete_archived_jobs", {"project": project_id, "ids": ids}):
-                pass  # a requeue keeps its job from going with the same statement
+                pass  # one statement cannot delete both a job and its requeue: repeat it
     for name, day in restored_parts():
         if not RestoredJob.objects.filter(first_day__lte=day, last_day__gte=day).exists():
             drop_part(name)

@@ -156,7 +156,7 @@ def _check(store: Store, project_id: str, day: date | None, wanted: set[str]) ->
     for _, lines in _chosen(store, project_id, day, wanted):
         for chunk in _chunks(lines):
             found |= {json.loads(line)["job"]["id"] for line in chunk}
-            # A restored job lacks its origin or retry policy if the row of that was deleted: compare all other columns.
+            # Do not compare the origin and the retry policy: a restored job lacks them if their rows were deleted.
             for job_id, same in _ask(
                 "WITH given AS (SELECT line::jsonb -> 'job' AS given_job FROM unnest(%s::text[]) AS line)"
                 " SELECT job.id::text, job.id::text = given_job ->> 'id'"
@@ -260,7 +260,7 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
     return done
 
 
-# These columns refer to rows that may have been deleted: they become null then.
+# These columns name rows that may have been deleted. The columns then become null.
 POLICY = sql.SQL("(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_policy_id)")
 REQUEUED = sql.SQL("(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)")
 

@@ -11,7 +11,7 @@ from jobs.services.submit.prepare import PreparedJob
 from jobs.states import GuardState
 from queueops.tenancy.models import Project
 
-OUT = 2  # times the number of deciding jobs: at most so many jobs go until the deciding jobs have ended
+OUT = 2  # until the deciding jobs have ended, at most this many times their number of jobs go
 
 
 class BatchTrial:
@@ -46,7 +46,7 @@ class BatchTrial:
 
     @property
     def is_full(self) -> bool:
-        """Whether the jobs that go at once are all found: the others are held, or none is."""
+        """Whether no further job goes at once on trial: enough have gone, or the batch holds no job."""
         return not self._holds or self._out >= OUT * self._first
 
     def divide(self, jobs: list[PreparedJob]) -> tuple[list[PreparedJob], list[PreparedJob]]:
@@ -66,7 +66,8 @@ class BatchTrial:
         """
         Count which of the jobs that may go now were inserted.
 
-        If a line counted whose key an older job has, the trial would wait for the end of a job that was never made.
+        A line that an older job's key makes a duplicate must not count: the trial would wait for a job that was never
+        made.
         """
         for job in jobs if self._holds else ():
             if job.id in added and _goes_at_once(job):
@@ -85,8 +86,8 @@ class BatchTrial:
             batch.guard_state = GuardState.TRIAL
 
     def _is_before_the_held(self, job: PreparedJob) -> bool:
-        # A line whose key was free only at a second try may be earlier than the first jobs. Held, it would stay held
-        # for ever: the guard lets jobs after `trial_until` go.
+        # A line that was inserted only at a second try, because its key was taken before, may be earlier than the first
+        # jobs. Do not hold it: the guard lets go only jobs after `trial_until`, so it would be held for ever.
         return self._until is not None and job.id <= self._until
 
 

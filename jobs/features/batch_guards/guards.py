@@ -28,7 +28,7 @@ SYSTEM = "system"
 
 
 class GuardFinding(NamedTuple):
-    """`ended`: first jobs that have ended. `failed`: those that failed for good with `code`, the most frequent code."""
+    """`ended`: how many first jobs have ended. `failed`: how many failed with `code`, the most frequent error code."""
 
     ended: int
     failed: int

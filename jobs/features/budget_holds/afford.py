@@ -145,7 +145,7 @@ def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> Asked
 
 
 def _unpriced(call: AskedMoney) -> Unpriced:
-    # A call without input lacks no unit in particular: a price of requests or of input is enough.
+    # A call without input is not named as lacking a price of requests: a price of input would do as well.
     units = {unit for unit, why in NO_PRICE_OF.items() if why == call.why and unit != REQUESTS}
     return Unpriced(call.provider, call.model, str(call.via), call.payer.project, frozenset(units))
 

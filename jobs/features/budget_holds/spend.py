@@ -45,7 +45,7 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
         # An erased job still has a row, with another user.
         there = set(Job.objects.filter(pk__in=late).values_list("pk", "user_id"))
         ended = [one for one in ended if one.job.id not in late or (one.job.id, one.job.user_id) in there]
-    # A call that was taken from its executor, and whose use is not known, counts by its hold when the hold ends.
+    # Leave out calls that were taken from their executor and whose use is not known: they count when their hold ends.
     untold = {one.job.id for one in ended if one.job.id in late and one.usage is None and may_have_cost(one)}
     ended = [outcome for outcome in ended if outcome.job.id not in untold]
     held = [_call_of(one) for one in ended if one.job.bound is not None]
@@ -124,7 +124,7 @@ def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[
 
 
 def _with(outcome: Outcome, usage: Usage | None, bound: int | None) -> Outcome:
-    # A cost that was not stated by itself follows from the tokens used, which another outcome may state now.
+    # If the cost was computed from the tokens used, compute it again: another outcome now states the tokens.
     follows = outcome.usage is not None and outcome.cost == outcome.usage.tokens
     cost = outcome.cost if not follows else 0 if usage is None else usage.tokens
     return replace(outcome, usage=usage, cost=cost, job=outcome.job._replace(bound=bound))

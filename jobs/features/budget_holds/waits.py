@@ -22,7 +22,7 @@ from ratelimits.money.standings import room_of
 
 RELEASED_AT_ONCE = 1_000  # the most jobs of one budget in one query
 _JOB = Job.objects.filter(pk=OuterRef("job_id"))
-# For a call without input a price of input is as good as one of requests.
+# A price of input is enough where a price of requests is missing: the call has no input.
 _ENOUGH = {why: {unit, INPUT_TOKENS} if unit == REQUESTS else {unit} for unit, why in budgets.NO_PRICE_OF.items()}
 _OF_UNIT = {why: f" of {unit.replace('_', ' ')}" for unit, why in budgets.NO_PRICE_OF.items()}
 
@@ -77,32 +77,32 @@ def _release(budget_id: int, key: str) -> int:
 
 def _known_now(unknown: QuerySet[BudgetWait]) -> QuerySet[BudgetWait]:
     """
-    Return those whose most may be known now, as what held each of them is gone. The longest wait comes first.
+    Return the waits of jobs whose most may be known now, the longest wait first.
 
-    Each query leaves out what cannot be known, or many such jobs would keep later ones waiting for good.
+    Jobs whose most is still not known are left out: many of them would keep all later jobs waiting.
     """
     met = [_unstated(), *_zoned(unknown), *_priced(unknown, datetime.fromtimestamp(database_now(), UTC))]
     return unknown.filter(reduce(or_, met)).order_by("since")
 
 
 def _unstated() -> Q:
-    """Jobs whose handler in this process states the most by now, as a deploy brings it; or whose provider is free."""
+    """Waits of jobs whose handler now states the most, as after a deploy, or whose provider is free."""
     stating = [name for name, kind in served_names().items() if find_handler(kind).most is not None]
     states = Q(Exists(_JOB.filter(kind__in=stating)))
     return Q(why=budgets.UNSTATED) & (~Q(provider__in=prices.who_bills()) | states)
 
 
 def _zoned(unknown: QuerySet[BudgetWait]) -> Iterator[Q]:
-    """Jobs of a budget whose time zone the database knows by now, as after an upgrade of its zones."""
+    """Waits for a budget whose time zone the database did not know and knows now, as after an upgrade of its zones."""
     own = Q(why=budgets.NO_ZONE)
     if (wait := unknown.filter(own).first()) and budgets.has_zone(wait.budget_id):
         yield own
 
 
 def _priced(unknown: QuerySet[BudgetWait], now: datetime) -> Iterator[Q]:
-    """Jobs of each reason and model that have the price that they lacked."""
+    """Waits of jobs that lacked a price or bound which their model now has."""
     any_price = Price.objects.filter(provider=OuterRef("provider"), model=OuterRef("model"))
-    # Jobs may name any number of models that nobody gave a price.
+    # Look only at models that have a price: jobs may name any number of models that have none.
     groups = unknown.filter(Exists(any_price), why__in=[*budgets.PRICELESS, budgets.UNBOUNDED])
     for why, provider, model in groups.order_by().values_list("why", "provider", "model").distinct():
         ways = [via for via in Via if _has(why, prices.price_list(provider, model, via=via), now)]
@@ -114,7 +114,7 @@ def _priced(unknown: QuerySet[BudgetWait], now: datetime) -> Iterator[Q]:
 
 
 def _has(why: str, known: prices.PriceList, now: datetime) -> bool:
-    """Whether prices have what held a job. These are the conditions of `bound_of`."""
+    """Whether the prices now have what a job lacked. These are the conditions of `bound_of`."""
     if why == budgets.UNBOUNDED:
         return known.most_output is not None
     if why == budgets.MISSING_PRICE:

@@ -22,7 +22,7 @@ from queueops.core.values.reasons import clean_reason
 from .take_values import take_values
 
 DEPENDANTS_AT_ONCE = 1_000  # owners (jobs and batches that wait) looked at by one statement
-DEPENDANTS_A_TURN = 5_000  # owners of one turn: about 70 ms of a process that has other duties, too
+DEPENDANTS_A_TURN = 5_000  # owners in one turn, which take about 70 ms: the process has other duties, too
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
 TAKING_IN_ONE = 20  # jobs of one transaction, if they take values: each reads results and is validated again
 TAKING_A_TURN = 200  # jobs that take values in one turn, at 4 ms of CPU each
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     of_batch: bool
     verdict: str
     failed: UUID | None
-    takes: bool = False  # whether it takes values from the results of others
+    takes: bool = False  # whether the owner takes values from the results of other jobs
 
 
 class DependantsDuty:

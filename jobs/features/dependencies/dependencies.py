@@ -59,7 +59,7 @@ class Named:
         self._coming.add(key)
 
     def expect_no_more(self, key: str) -> None:
-        """Let no later line wait for a job of this key, unless `read` finds one: the line with the key was refused."""
+        """Take back `expect`, as the line with this key was refused: only a job that `read` finds has the key then."""
         self._coming.discard(key)
 
     def check(self, after: Sequence[UUID | str]) -> None:
@@ -95,7 +95,7 @@ class Named:
                     owner_id=owner,
                     on_id=one,
                     of_batch=of_batch,
-                    on_batch=self._is_batch.get(one, False),  # a requeued job may wait for a deleted one
+                    on_batch=self._is_batch.get(one, False),  # a requeued job may wait for a deleted job
                     on_failure=waits.on_failure,
                     project_id=self.project_id,
                 )

@@ -144,9 +144,9 @@ def encrypt_project(
 
 
 def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Return unknown keys that rows of the projects need, each with a table. Only one such row a table is read."""
+    """Return unknown keys that rows of the projects need, each with a table; reads one such row of each table."""
     found: dict[str, str] = {}
-    # The pattern matches unknown keys alone: a row may need known keys, too.
+    # The pattern must match only unknown keys: a row may need known keys, too.
     unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
     for place in PLACES:
         columns = [f"own.{column}::text" for column in (*place.wholes, *place.parts, *place.texts)]

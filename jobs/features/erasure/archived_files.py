@@ -116,7 +116,8 @@ def _remove_unnamed_copies(store: Store, project_id: str, duty: ArchiveDuty) -> 
     """
     Remove copies of large results that no archived job names: an archiving that was cut off left them.
 
-    No row tells whose they are once the user's jobs are emptied. The next archiving copies what others need again.
+    No row tells whose copies these are once the user's jobs are emptied. The next archiving copies the results of other
+    users' jobs again.
     """
     removed = 0
     copies = (one.name for one in store.files(project_id) if RESULTS in one.name)

@@ -275,7 +275,7 @@ def _lock_budgets(project_id: str, user_id: UUID) -> None:
 
 
 def _rows(project_id: str, user_id: UUID) -> Iterator[UserRows]:
-    """Rows besides jobs and batches, and what becomes of them."""
+    """The user's rows besides jobs and batches; with new values, the row is kept, otherwise deleted."""
     of_user = {"project_id": project_id, "user_id": user_id}
     text = str(user_id)
     renamed = {"user_id": PSEUDONYM}

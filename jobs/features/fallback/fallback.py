@@ -126,7 +126,7 @@ def _way_of(row: WaitsForWay) -> Reroute | None:
 def _reroute(
     job: UUID, reason: Condition, handler: Handler, ways: Sequence[Fallback], *, at_step: int, stood: StoodAs
 ) -> Reroute | None:
-    """Return how a job goes on; None: on no way, or on one that its handler cannot describe."""
+    """Return how a job goes on; None: it has no other way, or its handler cannot describe the way."""
     to_step = next_way(ways, at_step, reason)
     if not to_step:
         return None

@@ -52,12 +52,12 @@ COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class FlowPoint:
     """
-    The events of the `seconds` that begin at `at`.
+    The events of a time that begins at `at` and lasts `seconds`.
 
     Attributes:
         failed: Jobs that failed for good. `retried`: attempts that failed and are repeated.
         answers: Providers' answers by class (2xx, 3xx, 400, 401, 403, 404, 429, 5xx, none); 4xx counts all other 4xx.
-        latency_*: How long handlers took; delay_*: how long jobs that no limit had put back were ready before a claim.
+        latency_*: How long handlers took; delay_*: how long jobs were ready before a claim, if no limit put them back.
         size_*: The sizes of providers' answers, decompressed.
         backlog: Jobs by state, and open dead letters, at the point's end; None: it was not sampled.
     """

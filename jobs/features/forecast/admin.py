@@ -14,7 +14,7 @@ from ratelimits.models import Budget
 from ratelimits.money.amounts import shown
 
 MAX_LIMITS_SHOWN = 5
-MAX_AT_ONCE = 10_000  # lines; checking more takes seconds, and is done only when a person asks for it
+MAX_AT_ONCE = 10_000  # lines; more lines take seconds, and are checked only when a person asks
 
 
 def forecast_of_upload(upload: Upload, *, asked: bool) -> dict[str, Any]:

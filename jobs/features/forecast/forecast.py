@@ -8,7 +8,7 @@ For one job and one limit, with `n` lanes that share the limit's key and have wo
 
 Jobs that leave together are one call, and a call that fills much of a window waits until all of it fits.
 
-The latest start of all limits counts, and never one before every limit has room for the job. The forecast assumes that
+The latest start of all limits counts, but not before every limit has room for the job. The forecast assumes that
 lanes have equal turns and enough work to use them. It does not foresee unequal weights, lanes that run dry or jobs
 still to come. A batch's amount is its own work in the lanes that share a key.
 """
@@ -156,8 +156,8 @@ def forecast_start(
 
 def past_windows(forecast: Forecast | None, job: Job, *, now: datetime) -> Forecast | None:
     """
-    Return the forecast, delayed by the maintenance windows before its start; without a limit, only by windows
-    that are open at its start.
+    Return the forecast, delayed by the maintenance windows before its start. A start that no limit sets is delayed only
+    by windows that are open then.
     """
     if forecast is None:
         return None
@@ -227,7 +227,7 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
 
 
 def _longest(lines: Mapping[str, Sequence[LineJob]]) -> float:
-    """Return the seconds that the longest job's calls need, if each takes as long as calls to its service lately."""
+    """Return the seconds that the longest job's calls need, by how long calls to its service have lately taken."""
     most: dict[str, float] = {}
     for job in (job for line in lines.values() for job in line):
         if (left := calls_left(job.costs, job.progress)) > 1:
@@ -311,6 +311,6 @@ def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
 
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
-    """Return the lane of a state's first jobs, and their order in it; reads the index as sample_batch.sql does."""
+    """Return the lanes of the batch's first jobs in a state, and the columns that order a lane, as sample_batch.sql."""
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
     return list(jobs.values_list("lane", *ORDER)[:MAX_OF_A_BATCH_SAMPLED])

@@ -39,7 +39,7 @@ class LineJob(NamedTuple):
 
 
 class LineCall(NamedTuple):
-    """A call at the cost of its first job, as limits count it. `times`: for how many such calls this one stands."""
+    """A call at the cost of its first job, as limits count it. `times`: how many equal calls it stands for."""
 
     cost: float
     known_cost: float | None

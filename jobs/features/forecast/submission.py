@@ -70,7 +70,7 @@ class SubmissionForecast:
     """
     Attributes:
         jobs: How many jobs would be made.
-        duplicates: Lines whose idempotency key belongs to a job of the same work already.
+        duplicates: Lines whose idempotency key a job with the same work already has.
         by_batch: How many of the jobs would go by batch as they are.
         accepted: Whether the batch would be accepted as it is: one bad line rejects all, unless it is `partial`.
         learned: Whether all tokens follow from calls like these; None: no job counts tokens.
@@ -238,7 +238,7 @@ def _told(
 def _by_batch(
     gathered: _Gathered, ways: WayRules, live: ForecastEnd, *, now: datetime
 ) -> tuple[SubmissionWay, list[MissingPrice]]:
-    """Forecast the way by batch, which takes as long as 95 of 100 batches at most, or a window; other jobs go live."""
+    """Forecast the way by batch: jobs that can go by batch take as long as 95 % of batches do; the others go live."""
     if not gathered.with_form:
         return SubmissionWay(None, None, None, "no job of it can go by a batch of its provider"), []
     price, missing = gathered.costs.price(Via.BATCH, now)

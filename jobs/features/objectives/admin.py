@@ -135,7 +135,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
         now = _standing(row)
         if now.whole.share is None:
             return formatting.NOTHING
-        # A single element: a phone's list sets several elements side by side, which would split the figure.
+        # Return a single element: a phone's list sets several elements side by side, which would split the figure.
         return format_html(
             '<span>{} <span class="qo-muted">of {} jobs in {} d</span></span>',
             _share(now.whole.share),

@@ -87,10 +87,10 @@ class Objective(models.Model):
 
 
 class ObjectiveSample(models.Model):
-    """Jobs of one objective whose deadlines lie in one span of time: how many, and how many of them met it."""
+    """How many jobs of one objective have their deadlines in a span of time, and how many of them met the objective."""
 
     pk = models.CompositePrimaryKey("objective", "span_seconds", "at")
-    # No constraint: with one, deleting an objective while it is counted would fail the count of all objectives.
+    # Set no constraint: with a constraint, deleting an objective during a count would fail the count of all objectives.
     objective = models.ForeignKey(
         Objective, models.CASCADE, db_constraint=False, db_index=False, related_name="samples"
     )

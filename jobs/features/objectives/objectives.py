@@ -16,7 +16,7 @@ from jobs.models import Objective, ObjectiveSample
 from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql
 
-KEEP_FINE = timedelta(minutes=65)  # past their deadlines
+KEEP_FINE = timedelta(minutes=65)  # how long fine samples are kept after their deadlines
 KEEP_RECKONINGS = timedelta(days=MAX_WINDOW_DAYS + 1)
 MAX_OBJECTIVES = 100
 FIVE_MINUTES, HALF_AN_HOUR, AN_HOUR, SIX_HOURS, THREE_DAYS = 300, 1800, 3600, 6 * 3600, 3 * 86_400
@@ -55,12 +55,12 @@ class ObjectiveStanding:
 
     @property
     def budget_left(self) -> float | None:
-        """The share of the allowed misses that is left: 1, down to below 0; None: there were no jobs."""
+        """The share of the allowed misses that is left; below 0: more have missed; None: there were no jobs."""
         return None if self.whole.share is None else 1 - (1 - self.whole.share) / budget_of(self.objective)
 
     @property
     def is_broken(self) -> bool:
-        """Whether more jobs have missed the objective than may."""
+        """Whether more jobs have missed the objective than are allowed to."""
         return self.budget_left is not None and self.budget_left < 0
 
     def burn(self, seconds: int) -> float:

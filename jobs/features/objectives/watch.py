@@ -48,7 +48,8 @@ class BurnRule:
     budget in an hour, 5 % in six, 10 % in three days.
 
     Attributes:
-        share: The missed share of all jobs that opens the alert where the budget is too large to reach the factor.
+        share: The missed share of all jobs that opens the alert if the budget is so large that no pace reaches the
+            factor.
     """
 
     long: int
@@ -96,11 +97,11 @@ def watch_objectives(*, at: float | None = None) -> None:
 @dataclass(slots=True)
 class _Turn:
     """
-    Whose turn it is in this process.
+    How far this process has looked through the objectives.
 
     Attributes:
-        last: The last objective that was looked at. None: a process begins anywhere. It may end after one call, and
-            objectives at the end would never be looked at.
+        last: The last objective that was looked at. None: begin anywhere. If each process began with the first and
+            ended after one call, the last objectives would never be looked at.
     """
 
     last: int | None = None

@@ -25,7 +25,7 @@ from queueops.core.sql import run_sql
 
 THRESHOLD = 10
 SECONDING = 3  # failures that are enough where the target is out for another project
-MIN_CALLS = 3  # with fewer, one bad job, tried again and again, would open the breaker
+MIN_CALLS = 3  # calls that must fail: otherwise one bad job, tried again and again, would open the breaker
 OUTWEIGHED = 9  # failures that one answer makes up for: more than nine in ten must fail
 MOVED_AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
@@ -110,7 +110,7 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
 
 
 def _begin(failing: Collection[tuple[str, str, str]]) -> None:
-    """Insert missing rows before any row is locked: else two flushes that find no row count only their own failures."""
+    """Insert missing rows before any row is locked: else two flushes that find no row would each count by itself."""
     if not failing:
         return
     new = [ServiceBreaker(service=service, target=target, project_id=name) for service, target, name in sorted(failing)]

@@ -35,7 +35,7 @@ def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker
 
 
 def count_held(project_id: str | None = None) -> int:
-    """How many jobs of a project or of all wait for outages; noted each second, at most MAX_HELD_COUNTED a breaker."""
+    """Sum up the breakers' counts of waiting jobs, which are noted each second and are MAX_HELD_COUNTED at most."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     held: int = (out.filter(project_id=project_id) if project_id else out).aggregate(held=Sum("holds", default=0))[
         "held"

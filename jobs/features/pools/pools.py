@@ -63,7 +63,7 @@ def save_pool(
 
 def check_lists(pool: Pool) -> None:
     """
-    Check a pool's lists together and against the projects, which no field can do by itself.
+    Check a pool's lists together, and their projects: a single form field can check neither.
 
     Raises:
         ValidationError: All lists are empty, or a project does not exist.

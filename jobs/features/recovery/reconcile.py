@@ -87,7 +87,7 @@ class Judged:
 
 def find_by_key(outcomes: Outcomes) -> list[str]:
     """
-    Apply an operator's statement on an effect key to the jobs with this key, but not to jobs that have their own.
+    Apply an operator's statement on an effect key to the jobs with this key, unless a job has a statement of its own.
 
     Returns:
         The keys that no job here has.
@@ -211,7 +211,7 @@ def _claim(said: Said, job: Job) -> Word | None:
 
 
 def _is_last(said: Said, end: End) -> bool:
-    """Whether an end is the job's: after a failure, a fallback or another credential may have begun a later call."""
+    """Whether this attempt's end is the job's end: after a failure, a fallback or credential may begin a later call."""
     return end.is_completed or end.token >= max(said.begun)
 
 

@@ -34,7 +34,7 @@ class Rerouted:
     failures: dict[UUID, Failure]
 
     def said_of(self, failed: Sequence[Failed]) -> Sequence[Failed]:
-        """Return the outcomes; those of jobs that fail by their own fault get the failures found here."""
+        """Return the outcomes; an outcome of a job that fails by its own fault gets the failure found here."""
         if not self.failures:
             return failed
         return [replace(one, failure=self.failures.get(one.job.id, one.failure)) for one in failed]

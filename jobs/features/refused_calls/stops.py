@@ -262,7 +262,7 @@ def _let_one_try(row: RefusedCalls) -> None:
     the next turn goes on behind it, within a second. After the last job, the next search begins in a minute.
     """
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
-    # The order of the index of held jobs: any other order would sort all of them.
+    # Keep the order of the index of held jobs: for any other order, all of them would be sorted.
     due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
     if (served := pools_served()) is not None:  # a job that nobody claims would keep the others from trying
         due = due.filter(pool__in=served)

@@ -134,7 +134,7 @@ def keep_sweep_out() -> None:
 
 
 def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dry_run: bool) -> tuple[int, str]:
-    """Return how many were removed, and the last one's name if time ran out before all were removed."""
+    """Return how many objects were removed, and the last object's name if time ran out before all were removed."""
     with transaction.atomic():
         keep_sweep_out()
         orphans = _orphans(files)

@@ -26,7 +26,7 @@ def result_store() -> Store | None:
     The store that the settings name; None: results are in the database.
 
     Raises:
-        StoreError: A package that it needs is not installed.
+        StoreError: A package that the store needs is not installed.
     """
     place = settings.QUEUEOPS.result_store
     return _store(place) if place else None

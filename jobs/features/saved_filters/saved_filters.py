@@ -15,7 +15,7 @@ from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
 MAX_QUERY_LENGTH = 2000  # of SavedFilter.query
-MAX_FILTERS_OF_ONE = 50  # of a person and a screen: a row of buttons, not a table
+MAX_FILTERS_OF_ONE = 50  # for each person and screen: they are shown as a row of buttons
 
 
 class InvalidSavedFilter(QueueOpsError):

@@ -104,7 +104,7 @@ def last_fires(schedule_ids: Sequence[UUID]) -> dict[UUID, ScheduleFire]:
 
 def preview_schedule(figures: Mapping[str, Any], *, project_id: str) -> list[Fire]:
     """
-    When a schedule of these figures would fire next; stores nothing. Its jitter is drawn when it is stored.
+    When a schedule with these fields would fire next, without its jitter: that is drawn when the schedule is stored.
 
     Raises:
         BadSchedule

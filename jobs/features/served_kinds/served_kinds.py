@@ -109,7 +109,7 @@ class ServedKinds:
         self._look_at = 0.0
 
     def known_of(self, chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Return the jobs that it can carry out; before the next claim, `tend` leaves out the kinds of other jobs."""
+        """Return the jobs that this executor can carry out; `tend` keeps the other jobs' kinds from the next claim."""
         served = served_names()
         unknown = {job.id for job in chosen if job.kind not in served}
         if unknown:
@@ -245,7 +245,7 @@ REFUSED_BY = re.compile(r"schema \w*: ")  # as refusal_of writes it
 
 
 def refusal_of(version: str) -> str:
-    """The beginning of a job's last error if this schema version refused its payload, and does not try it again."""
+    """The beginning of a job's last error by which this schema version knows that it has refused the payload."""
     return f"schema {version}: "
 
 

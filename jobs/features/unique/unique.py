@@ -35,7 +35,7 @@ class UniqueKeyTaken(QueueOpsError):
 
 
 class KeyHolder(NamedTuple):
-    """The job that has the key. `replaced`: it does the new work now."""
+    """The job that has the key. `replaced`: it now does the new job's work."""
 
     id: UUID
     replaced: bool

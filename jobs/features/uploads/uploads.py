@@ -44,7 +44,7 @@ class UnknownUpload(QueueOpsError):
     detail_fields = ("upload_id",)
 
 
-MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
+MAX_UPLOAD_BYTES = 20_000_000  # a file is in memory while it is checked; larger files go through the API, which streams
 KEPT = timedelta(days=1)
 MAX_LINES_SAMPLED = 5
 BEGIN = 1_000  # bytes at the beginning that show the file's form

@@ -22,7 +22,7 @@ MIN_ATTEMPTS = 20  # in that time
 MAX_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
 KEPT_SHARE = 0.25  # an open alert ends below this share
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
-NO_JOB_THROUGH = timedelta(minutes=15)  # a provider that has refused for less long is left to the limits
+NO_JOB_THROUGH = timedelta(minutes=15)  # a provider that has refused for a shorter time is left to the limits
 REFUSALS = (QuotaAlert.Kind.EXCEEDED, QuotaAlert.Kind.UNLIMITED)
 MAX_REFUSALS = 500  # alerts looked at, the oldest
 

@@ -1,17 +1,17 @@
 """
 Hands alerts over to the routes that want them. Each message is a job, so that it is retried and can be looked at.
 
-Alerts about the use of a limit, and about work that waits for it, are sent once they have lasted for a minute. One is
-sent for all counters of a limit, and none again when it comes back soon. Alerts about waiting work are not sent while
-an alert says that the provider refuses.
+Alerts about the use of a limit, and about work that waits for it, are sent once they have lasted for a minute. Only one
+alert is sent for all counters of a limit, and it is not sent again if it comes back soon. Alerts about waiting work are
+not sent while an alert says that the provider refuses.
 
 A route is told once when an alert that it wants opens, again when the alert's severity rises, and when a critical alert
-is over. PagerDuty, whose incidents would stay open, is also told when any alert that it was told of is over or
-acknowledged. The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
+is over. PagerDuty is also told when any alert that it knows of is over or acknowledged: its incidents would stay open.
+The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
 message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
 A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is sent
-then if it is still open. If it ends before and nobody was told of it, nobody is told of its end.
+then if it is still open. If it ends before, and no route was told that it opened, no route is told that it ended.
 
 Alerts of users' allowances may be thousands at once, so alerts of one project, kind and severity are sent together.
 Alerts of one cause in several projects are one message, too, for routes that hear of every project: see `alert_groups`.
@@ -60,7 +60,7 @@ PASSING = timedelta(seconds=60)  # how long alerts that come and go must last be
 MAX_SILENCED = 1_000  # alerts silenced for a project, or by a window, stay unsent: one look skips at most so many
 EXAMPLES = 5  # alerts that a digest shows
 ACKNOWLEDGED_LATELY = timedelta(days=1)  # earlier acknowledgements are not looked at any more
-MAX_ACKNOWLEDGED = 100  # the newest
+MAX_ACKNOWLEDGED = 100  # acknowledged alerts looked at, the newest
 MAX_BEFORE = 20  # earlier messages that a later message waits for
 
 Event = Literal["opened", "acknowledged", "resolved", "test"]
@@ -92,7 +92,7 @@ def send_unsent(most: int) -> int:
     audible = [one for one in oldest if one.pk not in covered]
     full = [page[-1].pk for page in pages if len(page) == MAX_SILENCED + most]
     _passed.upto = min(full) if full and len(audible) < most else 0
-    # Otherwise the end of what nobody heard of would be sent when the silence or window ends.
+    # Otherwise, after the silence or window, routes would be told of the end of an alert that they never heard of.
     _settle_untold([one for one in oldest if one.pk in covered and one.resolved_at])
     unsent = told_now(_once_a_limit(audible))[:most]
     told: list[int] = []
@@ -129,9 +129,9 @@ _passed = _Passed()
 
 def _oldest(found: QuerySet[QuotaAlert], most: int) -> Sequence[list[QuotaAlert]]:
     """
-    Lock and return the oldest alerts: at most `most` of all other kinds than use and queues, and as many of these.
+    Lock and return the oldest alerts: at most `most` about use and queues, and at most `most` of all other kinds.
 
-    Alerts of use and queues, which may be as many as there are users, would otherwise take the places of all others.
+    Alerts about use and queues, which may be as many as there are users, would otherwise take all places.
     """
     of_limits = Q(kind__in=COMING_AND_GOING)
     left_out = Q(kind=QuotaAlert.Kind.SATURATED) & Exists(_refusals_told())
@@ -174,7 +174,7 @@ def _silenced_whole(silences: Iterable[AlertSilence]) -> Q:
 
 
 def _as_grave_as_told() -> Q:
-    """Open alerts of use and queues for whose limit an alert was sent that is as grave."""
+    """Open alerts of use and queues that need not be sent: an alert of the same limit was sent, and is as grave."""
     waiting = QuotaAlert.objects.filter(notified_at=None, kind__in=COMING_AND_GOING, resolved_at=None)
     told = _told_ranks(waiting.values("limit"))
     known = Q(pk__in=[])
@@ -185,7 +185,7 @@ def _as_grave_as_told() -> Q:
 
 
 def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
-    """Send routes of all projects one message for the group, and routes of one project one for each of its alerts."""
+    """Tell a route of all projects of the group in one message, and a route of one project in one for each alert."""
     told = 0
     for route in routes:
         wanted = [one for one in group if wants(route, one.severity, one.kind, one.projects)]
@@ -217,7 +217,7 @@ def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
 
 def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
     """
-    Leave out alerts of use and queues if an alert of their limit was sent that is as grave, and open or recent.
+    Leave out alerts of use and queues if an alert of the same limit was sent that is as grave, and open or recent.
 
     A limit for each user may be full for as many counters as there are users. An alert that was left out is sent later,
     if it is still open when the sent alert has been over for a while.
@@ -235,7 +235,7 @@ def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
 
 
 def _told_ranks(limits: Collection[int] | QuerySet[Any]) -> dict[int, int]:
-    """How grave the gravest sent alert of use and queues of each limit is, by SEVERITIES; it is open or recent."""
+    """Return, by limit, the index in SEVERITIES of its gravest sent alert of use and queues that is open or recent."""
     of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in=limits)
     # An alert's end clears its `notified_at`, but an alert that lasted for PASSING had been sent.
     was_told = Q(resolved_at__gt=Now() - COMES_BACK, resolved_at__gte=F("opened_at") + PASSING)
@@ -247,7 +247,7 @@ def _told_ranks(limits: Collection[int] | QuerySet[Any]) -> dict[int, int]:
 
 
 def _refusals_told() -> QuerySet[QuotaAlert]:
-    """Open or recent alerts about a provider that refuses calls of an alert's counter, which explains the waiting."""
+    """Open or recent alerts that explain why work waits at an alert's counter: its provider refuses calls."""
     lately = Q(resolved_at=None) | Q(resolved_at__gt=Now() - COMES_BACK)
     return QuotaAlert.objects.filter(lately, kind=QuotaAlert.Kind.EXCEEDED, subject=OuterRef("subject"))
 

@@ -128,7 +128,7 @@ class WebhookForm(CheckedForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "kinds" in self.fields:
-            # A kind that nobody carries out any more is shown, and must be removed before the webhook is saved.
+            # Offer a kind that nobody carries out any more, too: a person must remove it before the webhook is saved.
             offer(self, "kinds", dict.fromkeys([*webhooks.kinds_heard(), *self.instance.kinds]))
 
     def clean(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class WebhookAdmin(ServiceFormAdmin):
         return ("project",) if obj else ()
 
     def has_delete_permission(self, request: HttpRequest, obj: Webhook | None = None) -> bool:
-        return False  # its deliveries would go with it; switch it off instead
+        return False  # the webhook's deliveries would be deleted, too; switch it off instead
 
     def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
         waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MAX_TO_BE_TOLD_COUNTED].count()

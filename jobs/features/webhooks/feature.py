@@ -23,7 +23,7 @@ WEBHOOKS = Feature(
     administrator=("add_webhook", "change_webhook"),
     duties=("tell.WebhooksDuty",),
     watches=("watch.watch_receivers",),
-    # Begin with the webhooks: one that is switched off, paused or moved away may have many jobs that wait for long.
+    # Begin with the webhooks, not with the jobs: many jobs may wait for a webhook that is off, paused or moved away.
     due=(
         """
         EXISTS (SELECT FROM jobs_webhook AS hook

@@ -9,7 +9,7 @@
 --         margin: seconds before its deadline at which a job goes live
 -- locks   the rows looked at, SKIP LOCKED: rows that another transaction cancels or promotes are skipped
 -- clock   now(): the transaction's start
--- returns one row a chosen job, in order: its id, the claim's token, its deadline, the bytes of its payload, its cost
+-- returns for each chosen job, in order: its id, the claim's token, its deadline, the bytes of its payload, its cost
 WITH claim AS MATERIALIZED (
     SELECT nextval('jobs_fencing_token') AS token
 ), waiting AS MATERIALIZED (

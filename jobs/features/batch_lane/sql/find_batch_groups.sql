@@ -4,8 +4,8 @@
 --         margin: seconds before its deadline at which a job goes live
 -- locks   none
 -- clock   now(): the transaction's start
--- returns one row a group that has a job to collect: its five names, and how many jobs (at most `most`). Then the
---         seconds for which the longest waiting of these jobs has not moved
+-- returns for each group that has a job to collect: its five names, how many jobs (at most `most`), and the
+--         seconds since the longest waiting job has moved
 WITH RECURSIVE first AS (
     (SELECT project_id, kind, service, credential, model FROM jobs_job AS job
       WHERE {{waits_for_batch}}

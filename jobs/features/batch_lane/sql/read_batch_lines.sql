@@ -3,7 +3,7 @@
 -- params  batch; numbers: of the lines
 -- locks   the lines, in order: if an answer is written twice, the second writer waits for the first
 -- clock   now(): the transaction's start
--- returns one row a line whose job still exists: number, the line's state, whether the batch still owns the job, and
+-- returns for each line whose job still exists: number, the line's state, whether the batch still owns the job, and
 --         the columns of ClaimedJob
 WITH line AS MATERIALIZED (
     SELECT number, state, job_id, token FROM jobs_providerbatchline

@@ -74,8 +74,8 @@ def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
 @transaction.atomic
 def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
     """
-    Detach a provider's batch from the row that it was matched to by its count of lines: its results name another owner.
-    If the owner's row still waits for a batch, it adopts this one.
+    Detach a provider's batch from the row that it was matched to by its count of lines: its results name another row.
+    If that row still waits for a batch, it adopts this one.
     """
     ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
         state=State.CREATING,

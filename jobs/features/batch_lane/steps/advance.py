@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 BEGIN_CALL_SECONDS = 10.0  # the longest time from noting a create call in the batch's row to making the call
 LOOK_SHARE = 0.1  # the next look comes after this share of the batch's age
 MAX_FAULT_LENGTH = 2000
-# A batch or its results are gone after so many misses in a row, over so many seconds. Fewer prove nothing: a provider
-# may not show a new batch, or new results, at once.
+# After so many misses in a row, over so many seconds, a batch or its results count as gone. Fewer misses prove nothing:
+# a provider may not show a new batch, or new results, at once.
 GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
@@ -211,7 +211,7 @@ class Step:
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
-                # If files were uploaded, a 404 may concern one of them and not the call.
+                # If files were uploaded, a 404 may say that a file is missing, and not the call.
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )
@@ -379,7 +379,7 @@ class Step:
                     settle(part)
                     part = []
         except ProviderError:
-            settle(part)  # it is paid for: if the rest never came, these jobs, too, would go again
+            settle(part)  # otherwise these jobs, too, would be done and paid again if the rest never came
             raise
         settle(part)
         unread = self._close_rest(remote, read)

@@ -205,7 +205,7 @@ def _bounds_of(api: BatchApi) -> tuple[int, int]:
 
 
 def _fitting(jobs: Sequence[Chosen], api: BatchApi) -> Sequence[Chosen]:
-    """Return the first jobs that fit a batch of this API, one at least: they were chosen within another's bounds."""
+    """Return the first jobs that fit a batch of this API, at least one: another API's bounds chose them."""
     most, most_bytes = _bounds_of(api)
     count = sum(until <= most_bytes for until in accumulate(job.bytes for job in jobs))
     return jobs[: max(1, min(most, count))]
@@ -272,7 +272,7 @@ def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
 
 
 def provider_of(kind: str, jobs: QuerySet[Job]) -> str:
-    """The name of the API of the first of these jobs; empty: no API that is known here."""
+    """The name of the API that the first of these jobs goes by; empty: this process knows no API for it."""
     payload, credential = jobs.values_list("payload", "credential").first() or (None, None)
     return _api_of(kind, payload, base_url_of(credential))
 

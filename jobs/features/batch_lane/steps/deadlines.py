@@ -17,9 +17,9 @@ from .settle import close_batch, hand_back_rest
 
 logger = logging.getLogger(__name__)
 
-# When lines that the provider has not given up go live, this share of the margin is left before the deadline.
+# The share of the margin that is left before the deadline when lines go live that the provider has not given up.
 LAST_CALL_SHARE = 0.25
-GIVEN_UP_SECONDS = 86_400.0  # after late lines went live, a batch that nobody could ask about is closed
+GIVEN_UP_SECONDS = 86_400.0  # since late lines went live: a batch that nobody could ask about is then closed
 State = ProviderBatch.State
 
 

@@ -93,7 +93,7 @@ class Search:
         return find_spoken(row.kind, provider), provider
 
     def _unknown(self, api: BatchApi, access: Access, provider: str) -> list[Remote]:
-        """Batches from before the restored database's epoch that have no row and were not judged before."""
+        """The provider's batches that have no row here, were not judged yet, and were made before this epoch."""
         row = self.row
         listed = self.calls.run(_listed(api, self.calls.send, access, since=row.made_before - SEARCHED_BACK))
         found = [
@@ -130,7 +130,7 @@ class Search:
         return found
 
     def _names_of_lines(self, remote: Remote, api: BatchApi, access: Access) -> list[str] | None:
-        """Return what `custom_ids` does; empty if the results were deleted: only the outcome log may have them then."""
+        """Call `custom_ids`; empty if the results were deleted: then only the outcome log may have the ids."""
         try:
             return self.calls.run(custom_ids(api, self.calls.send, access, remote))
         except ProviderError as error:

@@ -273,7 +273,7 @@ def close_batch(batch: ProviderBatch, state: ProviderBatch.State) -> None:
     settle([Settlement(holder_of_batch(batch.pk))])
     room_was_made()
     is_unknown = batch.all_lines.filter(state=State.UNANSWERED).exists()
-    # In the same statement as the end: otherwise a process that dies in between leaves the results to be deleted.
+    # Write `is_kept` in the same statement as the end: if a process died in between, the results would be deleted.
     kept = {"is_kept": False} if is_unknown else {}
     if ended.update(state=state, closed_at=Now(), **kept) and state == ProviderBatch.State.COMPLETED:
         batch.refresh_from_db()
@@ -352,12 +352,12 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
         return Failed(
             job, "", handler.retry, repeatable=False, failure=failure, duration_ms=None, cost=0, via=Way.BATCH.value
         )
-    # No outcome names the service: other machines answer batches, so nothing follows for the service's live calls.
+    # Outcomes here leave out the service: a batch's answers tell nothing of the service's live calls.
     used = UNTOLD
     try:
         if answer.status == HTTPStatus.OK:
             done = spoken.form.read(payload, answer.body, secrets)
-            used = done.cost, done.usage  # a result that cannot be kept is on the bill all the same
+            used = done.cost, done.usage  # the provider bills the call even if its result cannot be kept
             text = write_result(job, result_text(done.result))
             return Succeeded(
                 job,

@@ -15,7 +15,7 @@ from ratelimits.money.spend import MadeCall, Payer, write_ledger
 
 def book_unread(jobs: Sequence[ClaimedJob]) -> None:
     """
-    Book the most that these lines can have cost, as an unknown cost, in the caller's transaction that has locked them.
+    Book the most that these lines can have cost as an unknown cost, in the caller's transaction, which has locked them.
 
     A late answer or `settle_unread` corrects the amount.
     """

@@ -4,10 +4,9 @@
 -- order   by owner
 -- locks   none
 -- clock   none
--- returns one row an owner looked at: its id, its project, whether it is a batch, and the verdict. This is go, let_go
---         (somebody said so), cancel, wait, or over (the owner has ended). Then one job or batch that the owner waited
---         for and that failed, or was cancelled or deleted (null: none). Owners of projects that move, or have moved,
---         wait
+-- returns for each owner looked at: id, project, whether it is a batch, and the verdict: go, let_go (somebody said so),
+--         cancel, wait, or over (the owner has ended). Then one job or batch that the owner waited for and that failed,
+--         or was cancelled or deleted (null: none). Owners of projects that move, or have moved, wait
 WITH owner AS MATERIALIZED (
     SELECT DISTINCT owner_id FROM jobs_dependency
      WHERE owner_id > %(after)s::uuid
@@ -19,7 +18,7 @@ WITH owner AS MATERIALIZED (
     SELECT wait.*, row_number() OVER (PARTITION BY on_id, on_batch) AS nth FROM wait
 ), told AS MATERIALIZED (
     SELECT numbered.*,
-           -- Thousands of owners may wait for the same batch: look at it once. A window, because a join of the outcomes
+           -- Thousands of owners may wait for the same batch: look at it once. Use a window: a join of the outcomes
            -- may compare all with all.
            max(CASE WHEN nth = 1 THEN {{outcome_of numbered}} END) OVER (PARTITION BY on_id, on_batch) AS outcome,
            -- Two subqueries, each by its own index: one subquery with OR would read all jobs for each owner. Neither

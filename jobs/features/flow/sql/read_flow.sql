@@ -5,7 +5,7 @@
 --         before: its end, exclusive; service: read this service alone, null: all
 -- locks   none
 -- clock   none
--- returns a row for each point that has a sample, in order; its backlog is the last one sampled in it
+-- returns a row for each point that has a sample, in order; the backlog is the last that was sampled in the point
 SELECT date_bin(%(step_seconds)s::float8 * interval '1 second', at, %(origin)s::timestamptz) AS began,
        sum(submitted)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(retried)::bigint,
        sum(deferred)::bigint, sum(cancelled)::bigint, sum(crashed)::bigint, sum(leases_lost)::bigint,

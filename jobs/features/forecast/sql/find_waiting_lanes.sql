@@ -5,7 +5,7 @@
 -- params  from_lane: the first lane to list, in the order of the index; most: lanes to list
 -- locks   none
 -- clock   none
--- returns one row a lane: its name, and the oldest eligible_since of its urgent, normal and low jobs (null: none)
+-- returns for each lane: its name, and the oldest eligible_since of its urgent, normal and low jobs (null: none)
 WITH RECURSIVE waiting AS (
     (SELECT lane, 1 AS number FROM jobs_job
       WHERE lane >= %(from_lane)s::text

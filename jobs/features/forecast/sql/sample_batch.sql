@@ -3,7 +3,7 @@
 -- params  batch; states: the states to read; most: jobs a state; tiers: in the order in which lanes release them
 -- locks   nothing
 -- clock   none
--- returns one row a job that is in a lane: how many jobs were read, in lanes or not; its lane; and the values of
+-- returns for each job that is in a lane: how many jobs were read, in lanes or not; the job's lane; and the values of
 --         LineJob, costs as JSON text. If no job is in a lane, one row with that number and nulls
 WITH read AS (
     SELECT job.*

@@ -5,7 +5,7 @@
 --         span of ten seconds that holds it is left out)
 -- locks   none
 -- clock   none
--- returns a row of each: id, window, how many jobs were due, how many of them met it
+-- returns for each objective and window: both, how many jobs were due, and how many of them met the objective
 WITH asked AS (
     SELECT id, seconds, date_bin('10 seconds', %(at)s::timestamptz, 'epoch') AS upto,
            date_bin(CASE WHEN seconds > 3600 THEN interval '1 hour' ELSE interval '10 seconds' END,

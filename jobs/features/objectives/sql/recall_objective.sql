@@ -1,5 +1,5 @@
--- Count jobs from before an objective was made, as count_objectives.sql would have counted them: of the newest jobs,
--- those whose deadlines have passed.
+-- Count jobs from before an objective was made, as count_objectives.sql would have counted them. Only the newest jobs
+-- are looked at; a job counts if its deadline has passed.
 --
 -- params  objective: its id; most: jobs looked at, the newest; settle (seconds): jobs whose deadlines passed in that time
 --         are left out, as events that met them may be uncommitted

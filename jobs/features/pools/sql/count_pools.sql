@@ -4,7 +4,7 @@
 --         most_heads: queues, of all pools together, whose oldest job is read
 -- locks   none
 -- clock   none
--- returns one row a pool, and one with an empty name for the jobs that no pool names. Its columns: name, ready jobs,
+-- returns a row for each pool, and a row with an empty name for jobs that no pool names. Columns: name, ready jobs,
 --         jobs that a limit keeps in their lanes, running jobs, and the oldest eligible_since of waiting jobs (null:
 --         none)
 WITH RECURSIVE first AS (

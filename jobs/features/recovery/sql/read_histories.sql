@@ -5,7 +5,7 @@
 -- order   by job, then by id: each event is written under its job's lock
 -- locks   none
 -- clock   none
--- returns one row an event: its data only if event_fold.py uses them, its message only if it reports progress
+-- returns a row for each event: its data only if event_fold.py uses them, its message only if it reports progress
 SELECT job_id, event_type, from_status, to_status, progress_percent, created_at,
        CASE WHEN event_type = 'progress' THEN message ELSE '' END AS message,
        CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code',

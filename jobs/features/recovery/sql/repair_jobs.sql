@@ -4,7 +4,7 @@
 --         actor: the actor that the event names
 -- locks   the rows, which the caller has locked in id order
 -- clock   now(): the transaction's start
--- returns the ids written; the job of a missing id runs
+-- returns the ids written; a job whose id is missing runs
 WITH given AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS t (
         id uuid, status text, retry_count int, crash_count int, deferral_count int, fallback_step int, scheduled_at timestamptz,

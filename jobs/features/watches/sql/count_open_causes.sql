@@ -1,4 +1,4 @@
--- Count open dead letters by cause and project, of a bounded part.
+-- Count a bounded number of open dead letters by cause and project.
 --
 -- params  most: letters read
 -- locks   none

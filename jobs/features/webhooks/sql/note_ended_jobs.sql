@@ -5,7 +5,7 @@
 --
 -- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql;
 --         internal: kinds that nobody hears of, such as the messages themselves;
---         names, others: parallel arrays, one pair an entry (a kind or former name, another name of its handler)
+--         names (of a kind, now or formerly), others (another name of the same handler): parallel arrays
 -- order   by the ids of the events
 -- locks   the webhooks named, for their key; the caller holds the cursor's row already
 -- clock   statement_timestamp(), by the column's default; an event's own time says when its job ended
