@@ -2,8 +2,8 @@
 Alerts as Slack, Microsoft Teams and PagerDuty want them. Pure.
 
 Sources, read 2026-11. Slack's incoming webhooks and Block Kit: a section has at most 3,000 characters, a header 150.
-Teams' workflows, which take a message of at most 28 kB with an adaptive card. PagerDuty's Events API v2: a summary has
-at most 1,024 characters.
+Teams' workflows: a message has an adaptive card and at most 28 kB. PagerDuty's Events API v2: a summary has at most
+1,024 characters.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _teams(told: Told) -> dict[str, Any]:
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        # A run of text is shown as it is; a text block would be read as Markdown.
+        # Use text runs, which are shown as they are: a text block would be read as Markdown.
         "body": [
             _lines([{"text": told.subject, "weight": "bolder", "color": colour}]),
             *[_lines([{"text": line}]) for line in told.text[:TEAMS_TEXT].splitlines()[:TEAMS_LINES] if line],

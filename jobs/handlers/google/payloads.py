@@ -9,7 +9,7 @@ import pydantic_core
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 SERVICE = "google-sheets"
-MAX_SHEETS_BODY_BYTES = 2_000_000  # above it the service recommends to split, and calls come near its 180 s
+MAX_SHEETS_BODY_BYTES = 2_000_000  # Google advises to split larger bodies, and such calls come near its limit of 180 s
 MAX_CELL_CHARACTERS = 50_000
 MAX_RANGE_CHARACTERS = 500
 MAX_REQUESTS = 10_000
@@ -88,7 +88,7 @@ class ValuesAppend(_Writing):
 
     @property
     def table(self) -> str:
-        """A text of everything that must be equal for appends to leave as one call."""
+        """A key of the table: appends with equal keys may leave as one call."""
         return f"{self.spreadsheet_id}|{self.value_input_option}|{self.insert_data_option or ''}|{self.range}"
 
 

@@ -90,7 +90,7 @@ def _violations(details: list[dict[str, Any]], message: str) -> Iterator[Violati
 
 
 def _violation(sources: tuple[Any, ...], *, model: Any, cap: Any) -> Violation:
-    """Combine what all names of one quota say; its name is the first of them that is a text."""
+    """Read the scope, unit and so on of a quota from all its names; the violation keeps the first that is a text."""
     names = [text for source in sources if (text := short_text(source))]
     read = QuotaName()
     for name in names:

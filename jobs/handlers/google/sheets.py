@@ -141,7 +141,7 @@ async def values_get(jobs: Sequence[RunningJob[ValuesGet]]) -> Sequence[Done | C
     timeout=TIMEOUT,
     credential=lambda payload: payload.credential,
     coalesce=Coalesce(
-        # Repeatable jobs leave in calls of their own: after a lost answer, only such a call may be sent again.
+        # Repeatable jobs share no call with others: a call whose answer is lost is repeated only if all jobs allow it.
         key=lambda payload: f"{payload.spreadsheet_id}|{payload.idempotent}|{payload.fields or ''}",
         max_items=MAX_JOBS,
         max_bytes=MAX_SHEETS_BODY_BYTES,

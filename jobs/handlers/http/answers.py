@@ -24,7 +24,7 @@ _EXCERPT_BYTES = 20_000
 _ERROR_BYTES = 1_000_000
 # PostgreSQL's jsonb takes neither NUL nor lone surrogates.
 _NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
-# Escapes rather than charsets, and slow on long input; a provider must not choose them.
+# A provider must not choose these codecs: they decode escapes, not a charset, and are slow on long input.
 _NOT_A_CHARSET = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"})
 
 

@@ -43,7 +43,7 @@ P = TypeVar("P", bound=ModelPayload)
 
 
 class Learned(Exception):
-    """A server refused a field that similar servers take. The field it takes instead is stored, the call repeated."""
+    """A server refused a field, and said which field it takes instead. That is stored, and the call is repeated."""
 
 
 def credential_of(job: RunningJob[P]) -> OpenCredential:

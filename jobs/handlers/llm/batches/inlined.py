@@ -1,7 +1,7 @@
 """
 Takes the results out of an answer of Gemini as it comes in.
 
-An operation has all results of its batch, twice: kept in memory, a large batch's could be too many to read at all.
+An operation has all results of its batch, twice. The results of a large batch would not fit into memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_RESULT_BYTES = 25_000_000
 MAX_REST_BYTES = 50_000_000
 
 _MARK = re.compile(rb'["\[\]{}]')
-_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # up to the quote that ends it; escaped bytes are no marks
+_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # up to the quote that ends the text, past escaped quotes
 _LIST_BEGINS = re.compile(rb'"inlinedResponses"\s*:\s*\[\Z')
 _LOOKED_BACK = 100  # bytes before a bracket, for the name of its list
 
@@ -73,7 +73,7 @@ class Inlined:
         return len(piece) if self._is_in_text else end + 1
 
     def _open(self, piece: bytes, begin: int, end: int) -> int:
-        """Note the bracket before `end`. Return the place from which the piece is not kept yet, as `_close` does."""
+        """Note the open bracket before `end`. Return, as `_close` does, from where on the piece is not kept yet."""
         self._depth += 1
         if self._list_depth:
             if piece[end - 1 : end] != b"{" or self._depth != self._list_depth + 1:

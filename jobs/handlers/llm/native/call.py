@@ -49,7 +49,7 @@ def _read(payload: LlmCall, body: Any, secrets: tuple[str, ...]) -> Done:
 
 
 def _api_of(payload: LlmCall, base_url: str) -> str:
-    # No batches of Azure, as for llm.generate: batches/form.py has the reason.
+    # Azure's batches are not used, as in llm.generate: batches/form.py has the reason.
     return "" if is_azure(base_url) else payload.target.batch
 
 

@@ -79,7 +79,7 @@ def _embed_requests(value: Any) -> str:
 
 
 def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
-    """Take a whole response of OpenAI's, or an event of its stream; what is no text and no call is left out."""
+    """Take the texts and calls of a whole response of OpenAI's, or of an event of its stream; leave out the rest."""
     kind = event.get("type")
     if kind == "response.output_text.delta":
         answer.add_text(event.get("delta"))

@@ -52,7 +52,7 @@ class MeasuredBody:
                     self.take(one)
 
     def _is_no_text(self, value: Mapping[str, Any]) -> bool:
-        """Whether a value is no text: a picture, which is counted, or a thing of unknown size, which is noted."""
+        """Whether a value is a picture, or a thing of unknown size, and not text. Counts a picture, notes the other."""
         data = next((value[name] for name in _DATA if isinstance(value.get(name), dict)), None)
         kind = str(value.get("type") if data is None else data.get("mimeType") or data.get("mime_type"))
         if kind in _PICTURES if data is None else kind.startswith("image/"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 JOINT = "\n\n"
 MAX_TEMPLATE_CHARACTERS = 10_000
 PART_FOR_MODEL = "Part {number} of {count}:\n{text}"
-# The parts' answers are counted anew as input: a tokenizer seldom needs more tokens for them, and never many more.
+# How many input tokens an output token of a part may become: the combining call's tokenizer may need more, not many.
 TOKENS_FOR_A_TOKEN = 2
 
 _FIELD = re.compile(r"\{(text|number|count)\}")
