@@ -50,9 +50,9 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
     """
     Return the delay of a call denied at dispatch.
 
-    It is the deficit times 3**fullness (1x in an idle limit, 3x in a full one), spread by +-20 %. The spread's part
-    before the deficit is cut off, and the delay is drawn evenly from the rest. Thus no job wakes before its tokens
-    exist, and the jobs do not all wake at once. The delay is at most 300 s (spread over the last 20 % of it),
+    The delay is the deficit times 3**fullness (1x in an idle limit, 3x in a full one), spread by +-20 %. The part of
+    the spread before the deficit is cut off, and the delay is drawn evenly from the rest. Thus no job wakes before its
+    tokens exist, and the jobs do not all wake at once. The delay is at most 300 s (spread over the last 20 % of it),
     even where the tokens take longer. Before a hard reset the delay is the deficit.
 
     Args:

@@ -47,9 +47,9 @@ class LaneTurns:
     The turns of a project's lanes: as `Turns`, but a lane with waiting jobs keeps its pass while it has no room.
 
     A lane is owed the turns that it missed for lack of room. `Turns` would forget them as soon as the other lanes'
-    passes are ahead. Where the windows of the project and of each user are full, that happens in every window: a user's
-    room comes back when it was used up. With `Turns`, two of seven users got 8 and 17 calls in a minute, the others 50
-    to 57.
+    passes are ahead. Where the windows of the project and of each user are full, that happens in every window: each
+    user's room comes back at another time. With `Turns`, two of seven users got 8 and 17 calls in a minute, the others
+    50 to 57.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class ClassTurns:
         """How many claims come before the next that belongs to an overdue job of a lower class; infinite: none does."""
         if not self.starved_share:
             return math.inf
-        # Ten times 0.1 counts as one, though a float may fall short of it.
+        # Without 1e-9, the product of two floats could be just below a whole number, and a claim too few be owed.
         owed = int(self._claims * self.starved_share + 1e-9) + 1
         return math.ceil(owed / self.starved_share - 1e-9) - self._claims - 1
 

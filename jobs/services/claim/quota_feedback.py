@@ -75,7 +75,7 @@ def _waiting(outcome: Failed, cooling: Cooling) -> Failed:
     if cooling.never:
         failure = Failure(REJECTED, "LimitRejected", cooling.never, "refused", details=dict(cooling.figures))
         return replace(outcome, failure=failure, cost=0)
-    if not cooling.counters:  # cost 0 frees what the call held for others: providers do not count refused tokens
+    if not cooling.counters:  # cost 0 frees the call's tokens: providers do not count refused tokens
         return replace(outcome, wait_seconds=cooling.seconds, cost=0)
     return replace(outcome, wait_seconds=COOLED_SECONDS)
 

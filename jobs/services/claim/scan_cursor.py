@@ -9,7 +9,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import plain_array, text_array
 
 DEAR_SECONDS = 0.05  # a full scan that takes longer is slow; a scan of a million jobs normally takes a tenth of this
-DEAR_SECONDS_A_JOB = 0.0001  # besides: choosing and locking a job takes up to half of this; a claim may choose 1,000
+DEAR_SECONDS_A_JOB = 0.0001  # added for each chosen job: choosing and locking a job takes up to half of this
 SHARE = 0.1  # while full scans are slow, they take at most this share of the time
 MOST = 5_000  # queues
 AGE_ROUNDING_SECONDS = 0.001  # ages are rounded: without this a scan could begin just after its first job

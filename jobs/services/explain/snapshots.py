@@ -92,7 +92,7 @@ class BatchSnapshot:
 
     @property
     def apart(self) -> Counts:
-        """Items by state; the parts of a state that screens show by themselves are counted by themselves."""
+        """Items by state. Items held by an outage, and scheduled items, are counted apart, as screens show them."""
         return told_apart(self.counts, held_by_outage=self.held_by_outage, scheduled=self.scheduled.jobs)
 
 

@@ -308,7 +308,7 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
 
 
 def _reason(given_back: GivenBack) -> str:
-    """Return the event's message. The refusing version in it stays unencrypted, or misfits would be tried for ever."""
+    """Return the event's message, with the refusing version unencrypted: otherwise misfits would be tried for ever."""
     job, reason = given_back.job, given_back.reason
     if given_back.closed:
         return reason

@@ -221,7 +221,7 @@ def go_on(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOperation 
     Raises:
         UnknownBulkOperation
     """
-    with left_sealed():  # an opened payload would be stored in plain text, or as the text shown to who may not read it
+    with left_sealed():  # otherwise the new operation would store the payload in plain text
         stopped = _lock(operation_id)
     if stopped.status not in {Status.CANCELLED, Status.FAILED}:
         return None

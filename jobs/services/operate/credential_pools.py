@@ -71,7 +71,7 @@ def put_back_members(members: Sequence[int], *, actor: str, reason: str = "") ->
 
 
 def _trial(member: CredentialPoolMember) -> str | bool:
-    """Return why the provider refuses a member's credential; if it does not, return whether it was asked."""
+    """Try a member's credential. Return why it is refused; True: it is accepted; False: the provider was not asked."""
     try:
         return try_credential(open_credential(member.credential))
     except (ProviderError, QueueOpsError) as error:

@@ -47,13 +47,13 @@ JSON_COLUMNS = frozenset({"payload", "attempts"})
 
 
 def dead_letters_as_ndjson(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
-    """One JSON object a line, in the order of ids."""
+    """One JSON object in each line, in the order of ids."""
     rows = _rows(letters, _as_now(reader))
     return (on_one_line(json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False)) + "\n" for row in rows)
 
 
 def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
-    """A header, then one line a dead letter; payload and attempts are JSON. No cell can act as a formula."""
+    """A header, then a line for each dead letter; payload and attempts are JSON. No cell can act as a formula."""
     rows = _rows(letters, _as_now(reader))
     lines = (
         csv_line(
@@ -69,8 +69,8 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_prim
 
 def _as_now(reader: RowReader) -> RowReader:
     """
-    Let a reader keep the present context. Pages are read while the answer is sent, when another context no longer says
-    whether the caller may read encrypted values.
+    Let a reader keep the present context, which says whether the caller may read encrypted values. Pages are read while
+    the answer is sent, in another context.
     """
     here = copy_context()
 
@@ -81,7 +81,7 @@ def _as_now(reader: RowReader) -> RowReader:
 
 
 def _rows(letters: DeadLetterQuerySet, reader: RowReader) -> Iterator[dict[str, Any]]:
-    """Page by page: a plain iterator would fetch all rows at once, as server-side cursors are off."""
+    """Read page by page: a plain iterator would fetch all rows at once, as server-side cursors are off."""
     ordered = letters.order_by("pk")
     rest = ordered
     page: list[DeadLetter]

@@ -93,7 +93,7 @@ def change_priority(job_ids: Iterable[UUID], *, priority: Priority, actor: str, 
     """
     Give waiting jobs another priority; an `audit` event tells of it.
 
-    Their age counts on. A job that has this priority already is left alone.
+    Their age stays. A job that has this priority already is left alone.
 
     Raises:
         TooManyJobs: No job was changed.

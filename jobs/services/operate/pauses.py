@@ -164,7 +164,7 @@ def _resume(scope: str, key: str, *, actor: str, reason: str, canary: Canary | N
         if wanted is Scope.PROJECT:
             refuse_writes(key)
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key, window=None).delete()
-        if canary and removed:  # else a repeated request would hold back again what runs
+        if canary and removed:  # otherwise a repeated request would hold the running jobs back again
             _try_first(key, canary)
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
@@ -191,7 +191,7 @@ def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> N
     Takes RAMP_KNOWN_SECONDS. Not to be called inside a transaction.
 
     Raises:
-        NotPaused: Everything is not paused, or not any more.
+        NotPaused: The pause of everything does not exist, or has ended meanwhile.
         InvalidRamp: The ramp is too short or too long.
     """
     reason = clean_reason(reason)

@@ -44,7 +44,7 @@ def answer_once(
         if not is_first and record.status_code is not None:
             return StoredAnswer(record.status_code, record.answer or {}, replayed=True)
         status_code, answer = effect()
-        answer = defused_value(answer)  # it repeats what the caller named, and reading opens tokens
+        answer = defused_value(answer)  # reading decrypts tokens: the answer may repeat one that the caller sent
         kept = seal_value(answer) if is_encrypted(project_id) else answer
         IdempotencyRecord.objects.filter(pk=record.pk).update(status_code=status_code, answer=kept)
         return StoredAnswer(status_code, answer, replayed=False)

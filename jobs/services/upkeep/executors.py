@@ -115,7 +115,7 @@ def kill_stuck_executors(
     are no proof: if the database was put back or could not be written, the rows of sound executors are old. An executor
     whose pump waits for a failed database is not stuck.
 
-    Each kill opens an alert. Otherwise, only a log would tell of it by the time somebody looks.
+    Each kill opens an alert. Otherwise, only a log would tell of the kill by the time somebody looks.
 
     Returns:
         The pids killed.

@@ -46,10 +46,10 @@ class Finding:
         text: The verdict, if this finding comes first.
         cause: Its likely cause, or what to do; empty: the text says enough.
         page, key: Where to look; the key names one row of the page.
-        begins_at: When it is to begin.
-        until: When it ends by itself, if that is known. Texts name no time, because screens show `until` by the
-            viewer's clock.
-        change: What happens at `until`: it ends, the waiting work has cleared, or a probe is sent.
+        begins_at: When the trouble is to begin.
+        until: When the trouble ends by itself, if that is known. Texts name no time, because screens show `until` by
+            the viewer's clock.
+        change: What happens at `until`: the trouble ends, the waiting work has cleared, or a probe is sent.
     """
 
     tone: Tone

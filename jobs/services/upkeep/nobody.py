@@ -94,7 +94,7 @@ class NobodyWatch:
         self._since: float | None = None  # since when no executor has been seen alive, monotonic
 
     def look(self) -> None:
-        """Open the alert after NOBODY_SECONDS and send waiting messages, or resolve it. Called every few seconds."""
+        """Open the alert after NOBODY_SECONDS and send waiting messages, or resolve it; call this every few seconds."""
         found = nobody_works()
         if found is None:
             self._since = None
