@@ -3,7 +3,7 @@
 -- New fencing tokens begin far above all tokens that may have been drawn in the lost time. Otherwise calls that still
 -- run from then could write here.
 --
--- params  since: begin an epoch only if none began after this moment, so that only one of those who notice acts;
+-- params  since: begin an epoch only if none began after this moment, so that only one of several processes acts;
 --         reason, actor: written into the pause of everything, over the reason and actor of an earlier such pause
 -- locks   the epoch's row, then the switch
 -- clock   clock_timestamp() for the epoch, now() for the switch

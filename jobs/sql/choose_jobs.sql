@@ -36,7 +36,7 @@
 --         most_bytes: the most bytes that the payloads and partial results of all chosen jobs may have together
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns one row a chosen job: the columns of ClaimedJob, and for the turns the project's weight and the job's class
+-- returns for each chosen job: the columns of ClaimedJob, and for the turns the project's weight and the job's class
 WITH RECURSIVE first AS (
     -- The first job of each queue, found by a step from queue to queue.
     -- Order by all columns of the ready index: otherwise the planner may take another index, and read a project's

@@ -5,10 +5,10 @@
 --         sampled: how many jobs of a lane to read for the means
 -- locks   none
 -- clock   none
--- returns one row a lane: its name, jobs waiting (`most` where there are more), and the mean cost of a sampled call.
+-- returns for each lane: its name, jobs waiting (`most` where there are more), and the mean cost of a sampled call.
 --         Then the mean calls of a sampled job: below 1 where jobs leave together, above 1 where they take several.
---         Last, since when the oldest of the tiers' first jobs waits that no limit has deferred (seconds since 1970),
---         or null
+--         Last, when the oldest waiting job began to wait (seconds since 1970), among the first jobs of the tiers that
+--         no limit has deferred, or null
 --
 -- The conditions and order of each subquery repeat those of jobs_job_in_lane_idx, word by word. Otherwise the planner
 -- would read the table from its start, where finished jobs are, until it has found enough jobs of a long lane.

@@ -1,4 +1,4 @@
--- Find when the oldest batch ended that ended before a time and that nothing needs any more.
+-- Find the earliest end of a batch that nothing needs any more, if that end is before a time.
 --
 -- params  before
 -- locks   none

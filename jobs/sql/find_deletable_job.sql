@@ -1,4 +1,4 @@
--- Find when the oldest job ended that ended before a time and that nothing needs any more.
+-- Find the earliest end of a job that nothing needs any more, if that end is before a time.
 --
 -- params  before
 -- locks   none

@@ -3,7 +3,7 @@
 -- params  ids
 -- locks   the open dead letters, in id order; waits for locked rows
 -- clock   none
--- returns one row an open dead letter, in id order; a letter that is left out does not exist or is resolved
+-- returns a row for each open dead letter, in id order; a letter that is left out does not exist or is resolved
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
        {{payload_text letter}} AS payload,
        job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key,

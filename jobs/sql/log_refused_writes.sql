@@ -4,8 +4,8 @@
 --         find_lost_claims.sql): parallel arrays, one entry a refused write
 -- locks   none
 -- clock   now(), by the log's default: the transaction's start
--- returns id, token, outcome, and whether the lease was lost, of each logged write. Not logged: a write that is
---         repeated because the connection broke after its commit; the job still has its token
+-- returns id, token, outcome, and whether the lease was lost, of each logged write. A write that is repeated because
+--         the connection broke after its commit is not logged: the job still has its token
 WITH given AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(whats)s::text[], %(lost)s::bool[])
                   AS t (id, token, what, is_lost)

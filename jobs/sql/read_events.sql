@@ -9,8 +9,8 @@
 -- order   by id, in one statement: a job's events commit in the order of their ids, and are returned in that order
 -- locks   none
 -- clock   none
--- returns the present snapshot, its oldest unfinished transaction, and one event a row; if there is no event, one row
---         with nulls in its place
+-- returns a row for each event: the present snapshot, its oldest unfinished transaction, and the event; without events,
+--         one row with nulls in the event's place
 WITH moment AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot
 )

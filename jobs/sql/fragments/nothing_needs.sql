@@ -1,6 +1,6 @@
--- True for an ended job with no open dead letter, no requeue, no restorer, and no dependency on it or on its batch.
--- A dependency on a job that it repeats, or on that one's batch, counts as well: its success is theirs.
--- LIMIT 1 and OFFSET 0 make the planner look each up in its index; as a join, it may read all of them.
+-- True for an ended job with no open dead letter, no requeue, no RestoredJob, and no dependency on it or on its batch.
+-- For a requeue, a dependency on the job that it repeats or on that job's batch counts, too: it waits for the requeue.
+-- LIMIT 1 and OFFSET 0 make the planner look up each row in its index; as a join, it may read all rows.
 (SELECT true FROM jobs_deadletter AS letter WHERE letter.job_id = job.id AND letter.resolution IS NULL LIMIT 1) IS NULL
        AND (SELECT true FROM jobs_job AS later WHERE later.origin_id = job.id LIMIT 1) IS NULL
        AND (SELECT true FROM jobs_restoredjob AS kept WHERE kept.job_id = job.id LIMIT 1) IS NULL
