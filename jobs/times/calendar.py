@@ -8,10 +8,10 @@ from datetime import datetime, time, timedelta
 
 from jobs.times.cron import TICK, BadTimes, Times, check_zone
 
-DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
-MAX_WEEKLY = timedelta(hours=27)  # a day, and the most that a clock is set back by
+DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # cron's names, in the order of datetime's weekdays
+MAX_WEEKLY = timedelta(hours=27)  # a day, and the three hours by which a clock is set back at most
 MAX_ONCE = timedelta(days=31)
-# No date is later, and a limit may let so little through that work would take longer.
+# A cap on how long work takes: a slow limit could make it longer, and Python has no date so late.
 FAR_OFF_SECONDS = 1000 * 366 * 86_400.0
 
 
@@ -31,7 +31,7 @@ class Calendar:
 
     Attributes:
         weekdays: The days on which it begins; 0 is Monday.
-        since: The same as `until`: a whole day.
+        since: If it equals `until`, the window lasts a whole day.
     """
 
     begins_at: datetime | None = None
@@ -46,9 +46,9 @@ class Calendar:
         Return the span that is open, or the next.
 
         Raises:
-            BadTimes: `field` is that of a window.
+            BadTimes: `field` names a field of the window.
         """
-        check_zone(self.time_zone)  # of one that is once, too: its pages read it
+        check_zone(self.time_zone)  # for a window that is open once, too: its pages use the zone
         if self.begins_at or self.ends_at:
             self._check_once(now)
         elif not self.weekdays:
@@ -74,7 +74,7 @@ class Calendar:
             raise BadTimes("ends_at", "That is over.")
 
     def spans(self, after: datetime) -> Iterator[Span]:
-        """Yield the spans that end after a moment, in order; endless where it is weekly."""
+        """Yield the spans that end after a moment, in order; endlessly if the window is weekly."""
         if self.begins_at is not None and self.ends_at is not None:
             if self.ends_at > after:
                 yield Span(self.begins_at, self.ends_at)
@@ -82,7 +82,8 @@ class Calendar:
         if self.since is None or self.until is None or not self.weekdays:
             return
         ends = Times(_cron(self.until), self.time_zone)
-        # A whole day ends at the next such time; a time in a gap of the clock counts as the gap's end.
+        # A window of a whole day ends when the clock shows `until` again. A time that the clock skips counts as the
+        # end of the gap.
         least = timedelta() if self.since == self.until else TICK
         for fire in self._begins().after(after - MAX_WEEKLY):
             end = next(ends.after(fire.due_at - least)).due_at
@@ -105,7 +106,7 @@ def _cron(at: time, days: str = "*") -> str:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """Return spans that cover the same time without overlaps, in order."""
+    """Join overlapping spans; return them in order."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: one.begins_at):
         if found and span.begins_at <= found[-1].ends_at:
@@ -116,7 +117,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def stretched(seconds: float, spans: Sequence[Span], now: datetime) -> float:
-    """Return how long work of so many seconds takes if it stands still in these spans, which do not overlap."""
+    """Return how long work of so many seconds takes if it stands still in these spans, which must not overlap."""
     end = now + timedelta(seconds=min(seconds, FAR_OFF_SECONDS))
     for span in spans:
         begins_at = max(span.begins_at, now)

@@ -2,9 +2,9 @@
 The times at which a schedule fires, computed from its cron text, time zone and end alone: everybody computes the same.
 
 The library cronsim reads the cron text as Debian's cron does, here with a clock that is never moved. A schedule that
-names an hour fires once a day. Where the clock skips its hour it fires at the first minute after the gap; of two equal
-hours it fires in the first. A schedule of every so many minutes, or of every hour (`*`), goes by time that really
-passes.
+names an hour fires once a day. If the clock skips that hour, the schedule fires at the first minute after the gap; if
+the clock shows the hour twice, it fires in the first. A schedule for every few minutes, or for every hour (`*`), goes
+by the time that really passes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MISSED_AFTER = timedelta(seconds=60)  # a fire that is later than this was misse
 MAX_CRON_LENGTH = 100
 MAX_JITTER_SECONDS = 3600
 MAX_MISSED_FIRES = 100  # missed fires that are made up for at once
-MAX_COUNTED = 1000  # of those left out
+MAX_COUNTED = 1000  # fires that are left out are counted up to this number
 FIELDS = 5
 A_MINUTE = timedelta(minutes=1)
-MAX_MOVE = timedelta(hours=3)  # of a clock, but for the change of a date line
+MAX_MOVE = timedelta(hours=3)  # no clock is moved further, except when a country crosses the date line
 TICK = timedelta(microseconds=1)
 SHARES = 2**32
 
@@ -53,7 +53,7 @@ class Missed(models.TextChoices):
 
 
 class BadTimes(ValueError):
-    """`field` is cron, time_zone or ends_at."""
+    """Times that cannot be used. `field`: the field at fault, such as `cron`, `time_zone` or `ends_at`."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -69,8 +69,8 @@ def zones() -> frozenset[str]:
 class Fire:
     """
     Attributes:
-        due_at: By the cron text.
-        fire_at: With jitter: before the next one is due.
+        due_at: The time by the cron text.
+        fire_at: The time with jitter, before the next fire is due.
     """
 
     due_at: datetime
@@ -81,10 +81,10 @@ class Fire:
 class Due:
     """
     Attributes:
-        fires: To be made now, the oldest first.
-        left_out: So many more were missed, counted up to MAX_COUNTED.
-        last_due_at: The newest of all of them; None: none is due.
-        following: The next one; None: there is none.
+        fires: The fires to be made now, the oldest first.
+        left_out: How many more fires were missed, counted up to MAX_COUNTED.
+        last_due_at: The newest time of all these fires; None: no fire is due.
+        following: The next fire; None: there is none.
     """
 
     fires: list[Fire]
@@ -106,8 +106,8 @@ def check_zone(name: str) -> None:
 class Times:
     """
     Attributes:
-        seed: Of the jitter, which is the same for one fire whoever computes it.
-        ends_at: The last moment at which one may be due.
+        seed: The seed of the jitter: every process computes the same jitter for a fire.
+        ends_at: The last moment at which a fire may be due.
     """
 
     cron: str
@@ -121,7 +121,7 @@ class Times:
         Return the next fire.
 
         Raises:
-            BadTimes: The cron text or the zone cannot be read, or it would never fire.
+            BadTimes: The cron text or the zone cannot be read, or the schedule would never fire.
         """
         check_zone(self.time_zone)
         if len(self.cron.split()) != FIELDS or len(self.cron) > MAX_CRON_LENGTH:
@@ -138,7 +138,7 @@ class Times:
         return following
 
     def after(self, moment: datetime) -> Iterator[Fire]:
-        """Yield the fires due after a moment, endlessly where there is no end. Each is a fire of the one calendar."""
+        """Yield the fires due after a moment, endlessly if there is no `ends_at`."""
         for due_at, next_due_at in pairwise(self._dues(moment)):
             if self.ends_at is not None and due_at > self.ends_at:
                 return
@@ -149,16 +149,16 @@ class Times:
         Return the fires to be made now.
 
         Args:
-            since: When the first fire that was not made yet is due.
-            missed: Of Missed.
-            most: With `all`, how many missed fires are made: the newest.
+            since: When the first fire is due that was not made yet.
+            missed: A value of Missed.
+            most: How many missed fires, the newest, are made with `all`.
         """
         most = most if missed == Missed.ALL else 1
         upto = now if self.ends_at is None else min(now, self.ends_at)
         span = timedelta(hours=1)
-        while True:  # however long nobody looked, little more is computed than is wanted
+        while True:  # begin with a short span: after a long time, most missed fires would be computed for nothing
             start = max(since - TICK, upto - span)
-            found = [fire for fire in self._upto(start, upto) if fire.fire_at <= now]  # the last may be not yet
+            found = [fire for fire in self._upto(start, upto) if fire.fire_at <= now]  # jitter may put off the last
             if len(found) >= most or start < since:
                 break
             span *= 4
@@ -183,27 +183,27 @@ class Times:
         near = (moment - MAX_MOVE, moment, moment + MAX_MOVE)
         begun, start, soon = (at.astimezone(ZoneInfo(self.time_zone)) for at in near)
         if not begun.utcoffset() == start.utcoffset() == soon.utcoffset():
-            start = begun  # the clock is moved: a time that it has shown may come yet, or come again
+            start = begun  # near a move of the clock: it may show an earlier time again
         for wall in CronSim(self.cron, start.replace(tzinfo=None)):
             for due_at in self._readings(wall, again):
-                if due_at > latest:  # several of one gap are one, and one of the first hour is earlier
+                if due_at > latest:  # several fires in a gap become one, and a fire before `moment` is left out
                     yield due_at
                     latest = due_at
 
     def _readings(self, wall: datetime, again: list[datetime]) -> Iterator[datetime]:
         """
-        Yield when a clock on the wall shows that time, in order: never in a gap, twice where it is set back.
+        Yield, in order, the moments at which a clock on the wall shows a time: none in a gap, two if it is set back.
 
-        The library itself leaves out whole hours where a clock is moved by half an hour.
+        The library is not asked: if a clock is moved by half an hour, it leaves out a whole hour.
 
         Args:
-            again: Second times that are still to come; changed in place.
+            again: The second moments of earlier times that are still to come; changed in place.
         """
         first, second = self._both(wall)
         goes_by_time = any(field.startswith("*") for field in self.cron.split()[:2])
         if first > second and goes_by_time:
             return
-        while first > second:  # in a gap: a schedule that names an hour fires at the gap's end
+        while first > second:  # the time is in a gap: a schedule that names an hour fires at the gap's end
             wall += A_MINUTE
             first, second = self._both(wall)
         while again and again[0] < first:
@@ -213,7 +213,7 @@ class Times:
             again.append(second)
 
     def _both(self, wall: datetime) -> tuple[datetime, datetime]:
-        """Return the time by the clock before and after its move: they differ where it is shown twice, or never."""
+        """Return the moment by the clock before its move, and by the clock after: two if it is shown twice or never."""
         before, after = (wall.replace(tzinfo=ZoneInfo(self.time_zone), fold=fold) for fold in (0, 1))
         return before.astimezone(UTC), after.astimezone(UTC)
 
@@ -224,14 +224,14 @@ class Times:
 
 
 def _meant(cron: str) -> str:
-    """Say how to write a text that has not five fields."""
+    """Say how to write a cron text that does not have five fields."""
     if instead := FOR_WORDS.get(cron.strip().lower()):
         return f"In place of {cron.strip()} write {instead}."
     return f"Write five fields: {', '.join(FIELD_NAMES)}."
 
 
 def _unread(cron: str) -> str:
-    """Name the field that cannot be read, and say what may be meant."""
+    """Name the field of a cron text that cannot be read, and say how to write it."""
     fields = cron.split()
     for place, (name, text) in enumerate(zip(FIELD_NAMES, fields, strict=True)):
         try:
