@@ -224,11 +224,11 @@ class KillSafeLock:
         self._seconds = seconds
 
     def acquire(self) -> bool:
-        """Take the lock; False: its holder has it for longer than any holder that lives."""
+        """Take the lock; False: another process has kept it longer than a living process would."""
         return self._lock.acquire(timeout=self._seconds)
 
     def release(self) -> None:
-        with suppress(AssertionError):  # it was not taken
+        with suppress(AssertionError):  # the lock was not taken
             self._lock.release()
 
     def __enter__(self) -> bool:

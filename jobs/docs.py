@@ -156,7 +156,7 @@ def _conditions(edge: Transition) -> str:
 def _diagram() -> list[str]:
     labels: dict[tuple[JobState, JobState], list[str]] = {}
     for name, edge in TRANSITIONS.items():
-        if name != "cancel":  # its arrows, from every state that has not ended, would hide the others
+        if name != "cancel":  # its arrows, one from each state that has not ended, would hide the others
             for source in JobState:
                 if source in edge.sources:
                     labels.setdefault((source, edge.target), []).append(name)

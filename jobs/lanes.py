@@ -45,7 +45,7 @@ class Lane(NamedTuple):
 
 
 def lane_name(subject: Subject, *, project: str, user: str, target: str = "") -> str:
-    """Return the name of the lane of a project's and user's calls to `target` that are counted against `subject`."""
+    """Name the lane for a project's and user's calls that go to `target` and count against `subject`."""
     counted = subject.project.partition("/")[0] if subject.project.startswith(MARK) else subject.project
     parts = (subject.service, subject.call_type, subject.model, counted, subject.user, project, user)
     name = "/".join([escaped(part) for part in parts])

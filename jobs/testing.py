@@ -25,7 +25,7 @@ from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.secrets.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
-BUSY_AT_LEAST_SECONDS = 5.0  # how long after the deadline jobs that are due are still carried out
+BUSY_AT_LEAST_SECONDS = 5.0  # jobs that are due are still carried out for so long after the deadline
 _LIMITED = Q(status=JobState.RATE_LIMITED) | Q(lane__isnull=False)
 
 

@@ -315,7 +315,7 @@ class Job(models.Model):
             models.Index(
                 fields=["service", "project", "target"],
                 name="jobs_job_cut_off_idx",
-                # Each round of an outage would read again the jobs that are to run later.
+                # Leave out jobs that are to run later: each round of an outage would read them again.
                 condition=models.Q(fallback_on_outage=True, status__in=sorted(WAITING), held=False)
                 & (models.Q(scheduled_at=None) | models.Q(status="rate_limited")),
             ),

@@ -101,7 +101,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _reserved(report: Path | None) -> Iterator[None]:
-    """Make the report's file, empty: what is erased cannot be told again. It goes if nothing comes of the erasure."""
+    """Make the report's file, empty, before anything is erased: without it nothing could be told later."""
     if report is None:
         yield
         return

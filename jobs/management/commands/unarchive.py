@@ -93,7 +93,7 @@ class Command(BaseCommand):
 
 
 def _with_values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with the values of what it keeps as text, under the names that these have elsewhere."""
+    """Return a row with `payload` and `result` as values, in place of the columns that have them as text."""
     texts = {name.removesuffix("_text"): row[name] for name in ("payload_text", "result_text") if row.get(name)}
     columns = {name: value for name, value in row.items() if name not in {"payload_text", "result_text"}}
     return columns | {name: json.loads(text) for name, text in texts.items()}

@@ -93,7 +93,7 @@ class Command(BaseCommand):
                 time.sleep(LINE_SECONDS)
 
     def _settled(self, batch_id: UUID) -> BatchReport:
-        """Read it once more when a worker has noticed that it is done, which tells how long it took."""
+        """Read the batch again until a worker has noticed its end: before, nobody knows how long the batch took."""
         for _ in range(SETTLE_READS):
             report = self._read(batch_id)
             if report.took:
