@@ -428,8 +428,8 @@ def begin_version_unless_others_work() -> None:
     """
     Call `begin_version` after a migration, unless executors live.
 
-    Workers of 1.0.0 end at a duty that they do not have, and the workers that replace them refuse to work with a new
-    table that the API may use.
+    Workers of 1.0.0 end when they meet a duty that they do not know. The workers that replace them refuse to work if
+    the API may use a new table.
     """
     if not Executor.objects.filter(alive()).exists():
         begin_version()

@@ -20,7 +20,7 @@ from .errors import BadModelRoute, NoModelRoute, UnknownModelRoute
 from .models import REST, ModelRoute, Protocol
 
 FIGURES = ("place", "pattern", "provider", "credential", "service")
-MAX_ROUTES = 200  # of a project
+MAX_ROUTES = 200  # routes of one project
 MAX_MODELS = 1_000  # models in a list
 TAKEN = {"pattern": ["Another route of the project is for it, by the same provider's protocol."]}
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from jobs.tracebacks import fit_line
 
-FIRST_LINES, LAST_LINES = 10, 40  # kept of an attempt: its beginning and end say most
+FIRST_LINES, LAST_LINES = 10, 40  # lines that are kept of an attempt: its beginning and end say most
 OURS = ("jobs.executor", "jobs.services", "queueops", "ratelimits", "django")
 
 Line = tuple[int, str, str]

@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 LOOP_BUDGET_SECONDS = 2.0  # for one step of a handler: while the step lasts, no other job in the loop goes on
 OVERRUN_SECONDS = 5.0  # how long a handler may ignore its cancellation before its slot is written off
-OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed the process
+OUT_OF_MEMORY_EXIT = 137  # the exit code of a process that the kernel kills
 
 CANCELLED = "cancelled"
 STOPPING = "stopping"
@@ -575,7 +575,7 @@ class HandlerLoop:
 
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
-            return  # written off before
+            return  # the handler was written off before
         run.running, run.group = None, ()  # break reference cycles: the run would wait for the garbage collector
         if run.stored is not None:  # the job is completed, whatever happened after the commit
             outcome = replace(outcome, stored=True) if isinstance(outcome, Succeeded) else run.stored

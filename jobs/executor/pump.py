@@ -126,7 +126,7 @@ class ExecutorPump:
     ) -> None:
         """
         Args:
-            is_orphan: Returns whether the process that guards this one has died, for systems whose kernel does not
+            is_orphan: Returns whether the process that guards this process has died, for systems whose kernel does not
                 signal that. The executor then drains and ends its process.
         """
         self.id = uuid.uuid4()
@@ -389,7 +389,7 @@ class ExecutorPump:
         Renew leases in the middle of a cycle that takes long.
 
         On a slow connection, a cycle's hundred statements take longer than a lease. Without this, other executors would
-        claim the jobs although they run, and one of this cluster would kill this process because it seems stuck.
+        claim the jobs although they run, and this cluster's other executors would kill this process as stuck.
         """
         now = time.monotonic()
         self._pulse.beat(now)

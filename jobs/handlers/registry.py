@@ -252,7 +252,7 @@ class RunningJob(Generic[P]):
 
 Answer = Done | Continue | None
 CredentialFaults = Callable[[Any, "UsableCredential"], Mapping[str, str]]
-# A function of one running job, or of a sequence of them where the kind coalesces; async or not.
+# A function, async or not, of a running job or, if the kind coalesces, of a sequence of running jobs.
 HandlerFunction = Callable[..., Any]
 
 

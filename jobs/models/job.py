@@ -121,8 +121,8 @@ class Job(models.Model):
     """One request to be carried out. Its status is written as jobs/transitions.py says."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    # Without constraints in the database: PostgreSQL would check them again at each commit that moves a job twice, at a
-    # third of the cost of a job (docs/adr/0015). Nothing deletes a project or a batch that has jobs.
+    # These keys have no constraints in the database: PostgreSQL would check them again at each commit that moves a job
+    # twice, which adds a third to a job's cost (docs/adr/0015). Nothing deletes a project or a batch that has jobs.
     project = models.ForeignKey(Project, models.PROTECT, db_index=False, db_constraint=False)
     user_id = models.UUIDField(null=True, blank=True)
     batch = models.ForeignKey(

@@ -4,8 +4,8 @@
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   none
 -- returns the ids deleted. A job stays while its dead letter is open, while its requeue remains, or while a dependency
---         on it, its batch or what it repeats remains. A job that somebody restored from the archive stays while that
---         person keeps it
+--         on the job, its batch or the job that it repeats remains. A job that somebody restored from the archive stays
+--         while that person keeps it
 WITH candidate AS MATERIALIZED (
     SELECT job.id
       FROM jobs_job AS job

@@ -27,7 +27,7 @@ class Calendar:
     A window that is open once, from `begins_at` to `ends_at`, or on weekdays from `since` to the next time `until`.
 
     Where clocks are moved, both ends go by the clock on the wall. A window may then be an hour longer or shorter that
-    day, and a window inside the hour that is left out is left out with it.
+    day, and a window inside an hour that the clock skips does not open.
 
     Attributes:
         weekdays: The days on which it begins; 0 is Monday.

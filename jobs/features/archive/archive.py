@@ -38,7 +38,7 @@ from .results import forget_copied, with_results
 JOBS_OF_A_PART = 20_000
 EVENTS_OF_A_PART = 200_000
 READ_ROWS = 100  # whole rows in memory at once: a payload may have megabytes
-DELETED_ROWS = 1000  # in one transaction
+DELETED_ROWS = 1000  # rows deleted in one transaction
 TIMELINES_AT_ONCE = 1000
 MAX_LEFT = 10  # projects with a fault: after so many the store itself is at fault, and archiving stops
 TERM_SECONDS = 3600.0  # longer than it takes to write a part, or to copy one large result
@@ -207,7 +207,7 @@ class _Left:
         except (ArchiveError, StoreError, OSError) as error:
             self.projects[project_id] = str(error)
             self.failures += 1
-            if len(self.projects) >= MAX_LEFT:  # the store itself fails
+            if len(self.projects) >= MAX_LEFT:  # the store itself is at fault
                 raise
             self.say(f"{project_id} stays: {error}")
 

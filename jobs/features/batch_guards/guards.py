@@ -23,7 +23,7 @@ from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql
 
 LET_GO_CHUNKS = 4  # chunks of a batch's jobs in one turn
-TENDED_AT_ONCE = 200  # batches
+TENDED_AT_ONCE = 200  # batches in one turn
 SYSTEM = "system"
 
 

@@ -220,8 +220,8 @@ class BatchSearch(models.Model):
     """
     A search through a provider's list of batches, because the database was put back to an earlier moment.
 
-    Until it is closed, no jobs of its kind, service and credential are collected: a batch made since
-    that moment may have them already.
+    Until the search is closed, no jobs of its kind, service and credential are collected: a batch made since that
+    moment may have them already.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -47,7 +47,7 @@ def tend_budget_waits() -> int:
     """
     Put back jobs whose budget has room now: it was raised or deleted, its period turned, or calls ended cheaper.
 
-    It puts back only as many jobs of a budget as the room pays for if each costs its most, so that none goes in vain.
+    It puts back only as many jobs of a budget as the room pays for at their most: others would only be held again.
     Jobs that wait longest come first. A job that never fits is passed over: otherwise it would keep all others waiting.
 
     For house-keeping: one short statement if no job waits.

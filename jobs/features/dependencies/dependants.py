@@ -89,7 +89,7 @@ class DependantsDuty:
 @transaction.atomic
 def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str = "") -> BulkResult:
     """
-    Say that jobs or batches that wait for others go on all the same; the duty lets them go at its next turn.
+    Let waiting jobs or batches go on without waiting for others; the duty puts them back at its next turn.
 
     A batch whose guard still judges its first jobs goes on with its other jobs.
 

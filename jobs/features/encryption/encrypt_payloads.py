@@ -41,7 +41,7 @@ from queueops.tenancy.secrets.encryption import SETTING_KNOWN_SECONDS, forget_en
 SEALED_AT_ONCE = 200  # rows locked and in memory at once; a payload may have megabytes
 FOLLOW_SECONDS = 2.0
 WRITERS_SECONDS = 600.0  # how long to wait for transactions that may follow the old setting
-HASHED_KEY = r"\|[0-9a-f]{64}(#.*)?$"  # as choose_lane.py writes it
+HASHED_KEY = r"\|[0-9a-f]{64}(#.*)?$"  # how choose_lane.py writes a hashed key
 HASH_KEYS = """
 UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
                                    || encode(sha256(convert_to(coalesce_key, 'UTF8')), 'hex')
@@ -304,7 +304,7 @@ def _object_as_set(reference: str, project: Project, *, keeps: bool) -> str | se
     except sealing.SealedAway as away:
         return away
     if keeps:
-        return ""  # in a dry run, stands for the reference to an object that is not written
+        return ""  # stands for the reference, as a dry run writes no object
     return put_content(store, new_name(project.pk, *known), plain, sealed=project.encrypted).as_json
 
 

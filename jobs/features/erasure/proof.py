@@ -55,9 +55,9 @@ def find_traces(project_id: str, user_id: UUID, *, archive: Store | None) -> dic
     """
     Count where the user's id is left. Reads everything.
 
-    It counts rows that have the id in any column, of all tables but the audit trail, and objects of the project's
-    results that have it. Rows and copies in the project's archive count, too. Objects that no job names are counted in
-    any case, as they may be anybody's.
+    A row counts if any of its columns has the id, in all tables but the audit trail. An object of the project's results
+    counts if it has the id. Rows and copies in the project's archive count, too. Objects that no job names are counted
+    in any case, as they may be anybody's.
 
     Packed or sealed data is not searched: files of uploads, which `erase_user` unpacks, encrypted results, and secrets.
 

@@ -30,8 +30,8 @@ FINE_SECONDS = 10
 COARSE_SECONDS = 300
 KEEP_COARSE = timedelta(hours=48)
 MAX_POINTS = 180
-MAX_SERVICES_NAMED = 200  # counted by name; all others count as one
-MAX_MODELS_NAMED = 1_000  # of all services; calls of others count without a model
+MAX_SERVICES_NAMED = 200  # services counted by name; all others count as one
+MAX_MODELS_NAMED = 1_000  # models of all services counted by name; calls of other models count without a model
 MAX_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5

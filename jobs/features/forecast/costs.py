@@ -100,7 +100,7 @@ class SubmissionCosts:
     used: defaultdict[Priced, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, job: PreparedJob, chosen: ChosenLane, typical: Typical) -> LineJob:
-        """Count a job; return it as it should wait in its lane, with its expected cost."""
+        """Count a job; return it as a job that waits in its lane, at its expected cost."""
         details = job.details
         reserved: Mapping[str, int] = _units_beside(job) | (json.loads(chosen.units) if chosen.units else {})
         if not reserved.keys() & {INPUT_TOKENS, OUTPUT_TOKENS}:
@@ -111,7 +111,7 @@ class SubmissionCosts:
             return _line(job, chosen, (cost, details.known_cost), reserved)
         most = (details.units or reserved).get(OUTPUT_TOKENS, 0)
         times = reserved.get(CALLS, 1)
-        known = reserved.get(INPUT_OF_CALLS, times * reserved.get(INPUT_TOKENS, 0)) / times  # of a call, on average
+        known = reserved.get(INPUT_OF_CALLS, times * reserved.get(INPUT_TOKENS, 0)) / times  # of an average call
         entered, answered = expected_tokens(known, most, typical, is_bound=details.is_bound)
         counts_output = details.known_cost is not None
         typically = entered + (answered if counts_output else 0.0)

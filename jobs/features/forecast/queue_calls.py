@@ -14,7 +14,7 @@ from ratelimits.limiter.estimates import Alike, with_cached
 # The payload's size as stored. Large payloads are compressed, so this is less than the text that a call's bound counts.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
 LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service", "progress")
-ROUNDED = 0.5  # of a call; progress is rounded to whole percent
+ROUNDED = 0.5  # calls; progress is rounded to whole percent
 
 
 class LineJob(NamedTuple):
@@ -82,7 +82,7 @@ def calls_left(costs: Amounts | None, progress: float) -> float:
 
 
 def coming_back(running: LineJob) -> LineJob | None:
-    """Return a running job as it waits again after the call that it makes now; None: that call is its last."""
+    """Return a running job as it will wait again after its present call; None: that call is its last."""
     count = (running.costs or NO_AMOUNTS).get(CALLS, 1.0)
     if count * (1 - running.progress / 100) < 2 - ROUNDED:
         return None

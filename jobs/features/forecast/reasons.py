@@ -17,7 +17,7 @@ from jobs.states import WAITING, JobState, Priority
 from .forecast import sample_of_batch
 
 MAX_LANES_FORESEEN = 5
-MAX_OF_A_BATCH_COUNTED = 100_000  # waiting jobs
+MAX_OF_A_BATCH_COUNTED = 100_000  # waiting jobs of one batch
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 
 

@@ -20,7 +20,7 @@ KEEP_FINE = timedelta(minutes=65)  # how long fine samples are kept after their 
 KEEP_RECKONINGS = timedelta(days=MAX_WINDOW_DAYS + 1)
 MAX_OBJECTIVES = 100
 FIVE_MINUTES, HALF_AN_HOUR, AN_HOUR, SIX_HOURS, THREE_DAYS = 300, 1800, 3600, 6 * 3600, 3 * 86_400
-WINDOWS = (FIVE_MINUTES, HALF_AN_HOUR, AN_HOUR, SIX_HOURS, THREE_DAYS)  # of burn rates, in seconds
+WINDOWS = (FIVE_MINUTES, HALF_AN_HOUR, AN_HOUR, SIX_HOURS, THREE_DAYS)  # the windows of burn rates, in seconds
 _SIZES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 

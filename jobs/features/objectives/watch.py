@@ -34,7 +34,7 @@ OBJECTIVES_A_LOOK = 500  # objectives in one call
 OBJECTIVES_A_READ = 100  # objectives in one statement
 MAX_RECALLED = 200_000  # jobs from before an objective was made
 RECALL_SETTLES_SECONDS = 5.0
-MIN_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
+MIN_MISSED = 5  # jobs that must miss in the longer window: among few jobs a single miss shows no pace
 KEPT_BURN = 0.5  # an open alert ends below this share of the pace that opens alerts
 KEPT_BUDGET = 0.05  # an alert of a used-up budget stays open until this share of the budget is left
 
@@ -73,7 +73,7 @@ BURN_RULES = (
 
 def watch_objectives(*, at: float | None = None) -> None:
     """
-    Alert about objectives that are broken, or whose budget is used up too fast; one alert each, which may get graver.
+    Alert about objectives that are broken, or whose budget is used up too fast. Each has one alert, which may worsen.
 
     Each call looks at the next OBJECTIVES_A_LOOK, so that one project's objectives do not hide those of another. Alerts
     of the others stay as they are.

@@ -18,7 +18,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_json
 
 FOREIGN_NAMED = 5  # foreign lines of each file that are named, at most
-MAX_FIELD_BYTES = 100_000_000  # of a .csv
+MAX_FIELD_BYTES = 100_000_000  # the most bytes of a field in a .csv
 COLUMNS = ("job_id", "effect_key", "outcome", "result")
 
 

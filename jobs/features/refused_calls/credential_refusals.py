@@ -28,7 +28,7 @@ OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """By job: the seconds until it goes on, which spends no attempt, or the failure by which it ends."""
+    """`waits`: by job, the seconds until it goes on without spending an attempt. `failures`: by job, why it fails."""
 
     waits: dict[UUID, float]
     failures: dict[UUID, Failure]

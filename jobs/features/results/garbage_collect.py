@@ -95,7 +95,7 @@ def sweep_results(
     Remove objects that no row names, from the object `after` on. After `seconds`, the sweep ends with the current
     removal.
 
-    Even with a slow store it must end then: django-q2 kills the worker of a task that takes longer, with the jobs that
+    The sweep must end then, even if the store is slow: django-q2 kills the worker of a longer task, with the jobs that
     run in it.
 
     Sweeps only the folders of projects that live here: another installation may keep its folders beside them. The rows
@@ -125,8 +125,8 @@ def sweep_results(
 
 def keep_sweep_out() -> None:
     """
-    Keep sweeps away until the caller's transaction ends, however long the store takes: for objects that come back under
-    names that no row has yet.
+    Keep sweeps away until the caller's transaction ends, however long the store takes: otherwise a sweep would remove
+    restored objects that no row names yet.
     """
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")

@@ -182,7 +182,7 @@ def _page_of(upload: Upload) -> dict[str, Any]:
 
 
 def _alike(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Fold equal errors into one row with its first line and a count, so that many equal ones do not hide another."""
+    """Fold equal errors into a row with the first line and a count: many equal errors would hide a different error."""
     found: dict[str, dict[str, Any]] = {}
     for one in errors:
         fields = [(name, masked_text("; ".join(said))) for name, said in one["fields"].items()]

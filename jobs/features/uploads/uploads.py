@@ -249,7 +249,7 @@ def _decoded(content: bytes, encoding: str) -> str:
 
 def _jobs_of_document(content: bytes, *, jobs_alone: bool) -> Iterable[Line] | None:
     """
-    Return the jobs of a file that is an array of jobs, or a document as the API takes it; None: it has one job a line.
+    Return the jobs of a file that is one array of jobs, or one document as the API takes it; None: its lines are jobs.
 
     Raises:
         UnreadableFile: It is an array that cannot be read, or a document that says more than its jobs.
@@ -282,7 +282,7 @@ def _refuse_options(document: Mapping[str, Any]) -> None:
     Raises:
         UnreadableFile: The document says of its batch what an upload does not do, such as whom the batch waits for.
     """
-    # Without this the batch would start at once, unguarded and without what is to follow it, and nobody would know.
+    # Otherwise the batch would start at once, without its guard and its callback, and nobody would know.
     if others := [name for name in document if name != "jobs"]:
         raise UnreadableFile(
             f"An upload takes of a document its jobs alone, and would ignore: {', '.join(others)}. Submit it by the API"

@@ -18,8 +18,8 @@ from ratelimits.alerts.alerts import lasting
 from ratelimits.models import CounterFeedback, QuotaAlert
 
 SECONDS = 60  # how far back attempts are counted
-MIN_ATTEMPTS = 20  # in that time
-MAX_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
+MIN_ATTEMPTS = 20  # with fewer attempts in that time, no alert opens
+MAX_SHARE, SERIOUS_SHARE = 0.5, 0.9  # the failed share of attempts from which an alert opens, and is serious
 KEPT_SHARE = 0.25  # an open alert ends below this share
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
 NO_JOB_THROUGH = timedelta(minutes=15)  # a provider that has refused for a shorter time is left to the limits

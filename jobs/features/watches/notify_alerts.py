@@ -195,7 +195,7 @@ def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
 
 
 def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
-    """Send that an alert is over; for alerts that were sent as one message, once all of them are over."""
+    """Tell that an alert is over. Alerts that were sent as one message are over once all of them are."""
     first = alert.told_with or alert.pk
     goes_on = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first), resolved_at=None).exists()
     # An alert that ended while it waited for others of its cause was never sent.
@@ -264,7 +264,8 @@ def wants(route: AlertRoute, severity: str, kind: str, projects: Collection[str]
     Whether a route is told of an alert.
 
     Args:
-        projects: The projects it is about; none: the whole installation, of which routes of one project are not told.
+        projects: The alert's projects; empty: it is about the whole installation, and routes of one project do not want
+            it.
     """
     return (
         SEVERITIES.index(severity) >= SEVERITIES.index(route.least_severity)

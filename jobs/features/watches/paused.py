@@ -27,7 +27,7 @@ from ratelimits.models import QuotaAlert
 from .by_project import count_by_project, jobs_wait
 
 MAX_WATCHED = 50  # the oldest pauses
-MAX_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
+MAX_PROJECTS_OF_A_PAUSE = 100  # alerts for one pause: for the projects with the most waiting jobs
 
 Scope = PauseSwitch.Scope
 QUIET = frozenset(  # kinds that tell of work that stands still, or of a provider

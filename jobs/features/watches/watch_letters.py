@@ -34,7 +34,7 @@ GROWTH_MINUTES = 15
 # If more letters come, only the newest are read. A cause is still seen if one of these letters has it.
 MAX_LETTERS_LOOKED_AT = 5_000
 MAX_OPEN_READ = 5_000  # open letters counted by project
-MAX_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
+MAX_CAUSES_TOLD = 50  # open causes of a project that have alerts of their own; the others share one
 DECIDED_IN = timedelta(minutes=1)  # a cause that stops its batch or its credential's calls has done so by then
 SIZE_RESTS_FOR = timedelta(days=1)  # how long letters of an alerted cause do not count for `size:<project>`
 
@@ -157,7 +157,7 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
         )
     }
     deadly = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, resolved_at=None)
-    killers = set(deadly.values_list("subject", flat=True))  # kinds
+    killers = set(deadly.values_list("subject", flat=True))  # kinds of jobs
     found = set()
     for cause, one in recent.items():
         state, code = guards.get(one.batch, ("", "")) if one.batch else ("", "")

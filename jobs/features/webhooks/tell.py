@@ -24,7 +24,7 @@ from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import ProjectMove
 
-MAX_OPEN_MESSAGES = 4  # for one webhook
+MAX_OPEN_MESSAGES = 4  # messages to one webhook that are under way
 WEBHOOKS_AT_ONCE = 50
 Event = WebhookDelivery.Event
 

@@ -51,7 +51,7 @@ def save_window(
     window_id: UUID | None, figures: Mapping[str, Any], *, actor: str, reason: str = ""
 ) -> MaintenanceWindow:
     """
-    Make a window, or change one. If it is open by its new times, it holds its work within about a second.
+    Make a window, or change one. A window that is open by its new times holds its work within about a second.
 
     Args:
         window_id: None: a new one.
@@ -73,7 +73,7 @@ def save_window(
     if before is not None and (before["scope"], before["key"]) != (window.scope, window.key):
         _take_off(window)  # its switch holds the work of the old scope
     elif not new:
-        window.next_change_at = database_moment()  # by its new times, its switch may have to be deleted
+        window.next_change_at = database_moment()  # the new times may require that its switch is deleted
         window.save(update_fields=["next_change_at"])
     _record(f"{'create' if new else 'change'}_window", window, before, _told(window), actor=actor, reason=reason)
     return window

@@ -158,7 +158,7 @@ def _unreadable_with(text: str) -> set[str]:
 
 
 def _sheet_of(text: str) -> str | None:
-    """The title as the range writes it, quotes included: a title that lacks the quotes it needs is unreadable, too."""
+    """The title with its quotes, as the range writes it. A title that needs quotes and lacks them is unreadable."""
     box = read_range(text)
     return box.title if box is not None and "!" in text else None
 

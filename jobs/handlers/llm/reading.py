@@ -34,7 +34,7 @@ class EventReader:
         text = self._decoder.decode(piece)
         if not text:
             return []
-        if self._after_return and text.startswith("\n"):  # a line end cut in two
+        if self._after_return and text.startswith("\n"):  # the pieces were cut within a line end
             text = text[1:]
         self._after_return = text.endswith("\r")
         *lines, rest = _LINE_END.split(text)

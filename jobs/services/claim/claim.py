@@ -156,7 +156,7 @@ def _start(
     calls = [job for job in claimed if job.group in (None, job.id)]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
-    taken = {job.id for job in claimed} if len(calls) < len(chosen) else None  # most claims take all
+    taken = {job.id for job in claimed} if len(calls) < len(chosen) else None  # most claims take all chosen jobs
     left = [] if taken is None else [job for job in chosen if job.id not in taken]
     if left:
         # A refused probe's lane is not among the open lanes, so reading its room would not keep the probe from being

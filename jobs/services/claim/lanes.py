@@ -20,11 +20,11 @@ from ratelimits.subjects import Subject
 from .fair_share import LaneTurns
 
 MAX_LANES_CLAIMED = 2000  # lanes in one list; if there are more, lists take turns
-MAX_LANES_OPEN = 500  # given to one claim
+MAX_LANES_OPEN = 500  # open lanes that one claim gets
 CHOICE = 2  # a claim looks at CHOICE times as many jobs as a limit admits
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # lanes are listed anew at least this often
-READING_SHARE = 0.05  # of an executor's time, at most, for listing lanes; reading all rooms may take as much again
+READING_SHARE = 0.05  # the most of an executor's time for listing lanes; reading all rooms may take as much again
 CLOSED_LOOK_SECONDS = 0.25  # closed lanes are read this often, whatever their forecast: caps and room change
 MIN_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05

@@ -36,7 +36,7 @@ from .lanes import LaneHeadroom
 PARKED_AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
 FEW_ADOPTED_AT_ONCE = 50  # used where a claim may have to wait for the adoption
-PARKING_SHARE = 0.05  # of an executor's time; see docs/adr/0023
+PARKING_SHARE = 0.05  # the part of an executor's time for parking; see docs/adr/0023
 MAX_REST_SECONDS = 1.0  # parking has to stay ahead of the jobs that leave
 LANES_AT_ONCE = 10
 MAX_TAILS = 10_000

@@ -30,7 +30,7 @@ Call = tuple[UUID, int]
 
 def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
     """
-    Slow the counters of the scopes that providers said were exceeded; jobs that left as one call are one refusal.
+    Slow the counters of scopes that providers said were exceeded; jobs that left as one call count as one refusal.
 
     This uses a transaction of its own, before these outcomes are written: the flush locks other counters, and all locks
     must be taken in one order.

@@ -24,7 +24,7 @@ from queueops.core.sql import run_sql
 
 logger = logging.getLogger(__name__)
 
-REMEMBERED = 1000  # claims
+REMEMBERED = 1000  # claims that an executor remembers
 # After a crash, the server's token sequence may be this far behind tokens that it gave out but did not commit.
 UNCERTAIN = 100
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from queueops.core.sql import run_sql
 
-MAX_WAITING_COUNTED = 2000  # of one service and state
+MAX_WAITING_COUNTED = 2000  # jobs of one service and state
 MAX_SERVICES_COUNTED = 50
 
 

@@ -12,7 +12,7 @@ from ratelimits.rate_headers import StatedQuota
 from .claimed import ClaimedJob
 
 GIVE_BACK_SECONDS = 0.0
-COOLED_SECONDS = 1.0  # if counters cool down: the job then waits in its lane, which does not use up its retry window
+COOLED_SECONDS = 1.0  # if counters cool down: the job then waits in its lane, outside its retry window
 UNCOOLED_SECONDS = 60.0
 
 # The answers to a job's calls: (status, bytes), a status of 0 where no answer came.

@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 BULK_CHUNK = 500
 MAX_FAILURES_IN_A_ROW = 5  # minutes apart: in between, a worker of a newer version may succeed where this one fails
 MAX_SAID = 500
-PACE_SECONDS = 5.0  # of work in one chunk of a paced operation; a cancel takes effect at most so much later
-MAX_ROWS_PER_MINUTE = 30_000  # of any operation, because executors claim from the same tables meanwhile
+PACE_SECONDS = 5.0  # the work of a paced operation's chunk; a cancel takes effect at most so much later
+MAX_ROWS_PER_MINUTE = 30_000  # no operation is faster, because executors claim from the same tables meanwhile
 CANARY_EVERY = timedelta(seconds=2)  # between two looks at the canary's jobs
 STALLED_AFTER = timedelta(seconds=90)  # longer than a healthy task queue keeps a chunk waiting
 

@@ -47,7 +47,7 @@ Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
 HOLDING = frozenset({Scope.BATCH, Scope.SERVICE, Scope.KIND, Scope.UNKNOWN})
 OURS = frozenset({Scope.UNKNOWN, Scope.UNFIT, Scope.SEALED, Scope.REFUSED})
-OPERATORS = {scope.value: scope for scope in Scope if scope not in OURS}  # paused by hand
+OPERATORS = {scope.value: scope for scope in Scope if scope not in OURS}  # scopes that people pause
 
 
 @dataclass(frozen=True, slots=True)

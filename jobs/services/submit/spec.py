@@ -237,7 +237,7 @@ class JobSpec(BaseModel):
 
     @property
     def longest_debounce(self) -> float | None:
-        """The longest time that later jobs of its key can put it off, in seconds; None: it is not debounced."""
+        """For how many seconds later jobs of its key can put the job off at most; None: the job is not debounced."""
         if self.debounce_seconds is None:
             return None
         return self.debounce_most_seconds or min(MAX_DELAY_SECONDS, DEBOUNCES * self.debounce_seconds)

@@ -41,8 +41,8 @@ def register(
     Register this process as an executor, unless it is registered.
 
     One executor of each cluster takes the quarantine seat: the first, and after its death the executor that the
-    sentinel starts in its place. It runs one suspect job at a time, so that a job which kills its process takes no
-    other with it.
+    sentinel starts in its place. It runs one suspect job at a time, so that a job that kills its process ends no other
+    job.
 
     Returns:
         Its role and how many jobs it may run at once.

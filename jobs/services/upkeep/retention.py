@@ -41,7 +41,7 @@ DELETING_SHARE = 0.25
 ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
-MAX_PERIOD = timedelta(days=32)  # of a budget, except for periods that never end
+MAX_PERIOD = timedelta(days=32)  # no period of a budget is longer, except for periods that never end
 CLOCKS_DIFFER = timedelta(days=1)  # the most by which the clocks behind job ids differ from the database's
 
 Forget = Callable[[datetime, int], int]

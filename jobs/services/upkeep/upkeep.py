@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 RESCUE_AT_ONCE = 500
 MAX_CRASHES = 3
 FREE_LOSSES = 2
-LOST_WITH_HOST = "lost_with_host"  # in the event's data, with the fencing token of the claim
+LOST_WITH_HOST = "lost_with_host"  # the key in an event's data for the fencing token of a claim lost with its host
 LOST = "all executors of its host's cluster went away"
 
 

@@ -158,7 +158,7 @@ def _collect(group: Group) -> list[UUID]:
 
 
 def _make(chosen: Sequence[Chosen], group: Group, provider: str) -> UUID | None:
-    """Make a batch of the first of these jobs that there is room and money for; None: there is none for any."""
+    """Make a batch of the first of these jobs that there is room and money for; None: there is no room or money."""
     own, batch_id = settings.QUEUEOPS, new_id()
     affordable = _affordable(chosen, group)
     if affordable is not None:

@@ -43,8 +43,8 @@ FIRST_FAULT_SECONDS = 2.0
 LAST_FAULT_DOUBLING = 8
 COLLECT_SHARE = 0.05  # looks that collect nothing take at most this share of the time
 STEPS_AT_ONCE = 8  # steps side by side, each with a connection to the database
-PLACES_OF_FAULTY = 4  # of STEPS_AT_ONCE, at most, for credentials whose last call failed; the others stay free
-LATE = ""  # in place of a kind: the duty to hand back late lines of every kind
+PLACES_OF_FAULTY = 4  # at most so many of STEPS_AT_ONCE are for credentials whose last call failed
+LATE = ""  # stands in place of a kind, for the duty to hand back late lines of every kind
 DUTY = "batch lane"
 MAX_DUTY_LENGTH = 40
 Due = BatchSearch | ProviderBatch
@@ -63,8 +63,8 @@ def kinds_with_batches() -> list[str]:
 
 def duty_of(kind: str) -> str:
     """
-    Return the name of a kind's duty. Each kind has a duty of its own, so that a process without the kind's handler
-    cannot keep its batches from a process that has it.
+    Return the name of a kind's duty. Each kind has a duty of its own: otherwise a process without the kind's handler
+    could have the duty, and the kind's batches would wait.
 
     LATE has a duty of its own.
     """

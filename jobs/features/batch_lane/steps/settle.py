@@ -267,7 +267,7 @@ def close_batch(batch: ProviderBatch, state: ProviderBatch.State) -> None:
     """
     End a batch whose lines have all been given back or settled, and learn from it how long batches take.
 
-    While costs of its lines are unknown, nothing of it is deleted at the provider: its results may tell them.
+    While costs of its lines are unknown, the provider keeps the batch's files: its results may tell the costs.
     """
     ended = ProviderBatch.objects.filter(pk=batch.pk, state__in=ProviderBatch.UNFINISHED)
     settle([Settlement(holder_of_batch(batch.pk))])

@@ -1,4 +1,4 @@
--- Delete breakers that no job waits or runs for, and closed ones that have not changed for long.
+-- Delete breakers that no job waits or runs for, and closed breakers that have not changed for long.
 --
 -- params  kept: seconds
 -- locks   the deleted rows, SKIP LOCKED

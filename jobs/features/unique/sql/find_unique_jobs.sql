@@ -1,11 +1,11 @@
--- Find the jobs that have unique keys and have not ended; of debounced ones, those that no executor has claimed.
+-- Find the jobs that have these unique keys and have not ended. A debounced job that was claimed is left out.
 --
 -- params  project;
 --         keys: as stored
 -- locks   none
 -- clock   none
--- returns whether the job is debounced, the key, the id, kind and user. Then whether it is past replacing: an executor
---         claimed it once, or it is for a batch of its provider
+-- returns whether the job is debounced, the key, the id, kind and user. Then whether its work can no longer be
+--         replaced: an executor claimed it once, or it is for a batch of its provider
 SELECT false, unique_key, id, kind, user_id, (fencing_token <> 0 OR first_attempt_at IS NOT NULL OR via IS NOT NULL)
   FROM jobs_job
  WHERE project_id = %(project)s::text AND unique_key = ANY(%(keys)s::text[])

@@ -55,7 +55,7 @@ async def listed_objects(
 
 
 def list_too_long() -> ProviderError:
-    """The error of a list that was not read to its end: a batch that was not found in it may be there all the same."""
+    """Return the error for a list that is too long to be read to its end: the batch may be in the unread part."""
     told = f"its list goes on after {MAX_PAGES_LISTED} pages"
     return ProviderError(None, told, code=LIST_TOO_LONG, outcome="answered")
 

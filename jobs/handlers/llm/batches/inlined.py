@@ -32,7 +32,7 @@ class Inlined:
     def __init__(self, take: Callable[[int, bytes], None]) -> None:
         self._take = take
         self._rest, self._result = bytearray(), bytearray()
-        self._depth = 0  # of open objects and lists
+        self._depth = 0  # how many objects and lists are open
         self._list_depth = 0  # the depth of the open list of results; 0: none is open
         self._is_in_text = False
         self._skipped = 0  # bytes of the next piece that a backslash at this one's end escapes

@@ -94,7 +94,7 @@ class LlmCall(ModelPayload):
     @cached_property
     def target(self) -> ModelEndpoint:
         found = endpoint_of(self.provider, self.endpoint)
-        if found is None:  # checked before
+        if found is None:  # never: the payload was checked
             raise ValueError(self.endpoint)
         return found
 

@@ -20,8 +20,8 @@ def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, an
     Return the result with `data`, where the payload has a schema.
 
     Raises:
-        ProviderError: The answer does not fit, and may be asked for again; or it was cut at its most tokens, or was
-            blocked, and may not be.
+        ProviderError: The answer does not fit, and another try may help. Or it was cut at its most tokens, or was
+            blocked, and no other try helps.
     """
     if payload.answer_schema is None or answer.calls:
         return result

@@ -26,10 +26,10 @@ from .accept_document import Line
 
 DELIMITERS = ",;\t"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)
-# As spreadsheets write true and false, whatever was typed.
+# Spreadsheets write true and false like this, whatever was typed.
 BOOLEANS = {"TRUE": True, "FALSE": False}
 JSON_MARK = ":json"
-FIRST_ROW = 2  # as spreadsheets number them: the header is 1
+FIRST_ROW = 2  # spreadsheets number rows from 1, which is the header
 MAX_COLUMNS_NAMED = 10  # columns in one error
 MAX_NAMED_LENGTH = 100
 MAX_CELL = 20_000_000  # characters; the csv module's own limit is below a payload's
