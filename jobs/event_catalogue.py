@@ -45,7 +45,7 @@ OF_A_FAILED_CALL: dict[str, str] = {
     "via": "`live` or `batch`, of a job that was to go by a batch of its provider",
 }
 
-# Events by their `data.operation`. BY_FIELD has the events without one, by a field that others of their type lack.
+# Events by their `data.operation`. BY_FIELD has the events that lack it, by a field that other events of the type lack.
 OPERATIONS: dict[str, tuple[EventType, str]] = {
     "lease_lost": (EventType.ERROR, "an executor that had lost its lease wrote too late; its write was refused"),
     "worker_died": (EventType.ERROR, "its worker died with `carried` jobs; `suspect`: whether it is the one suspected"),

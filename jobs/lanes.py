@@ -104,7 +104,7 @@ def target_of(url: str, *, credential: str = "") -> str:
 
 
 def target_of_pool(pool: str) -> str:
-    """Return the target of a pool's calls: one for all, as members at different addresses replace each other."""
+    """Return the target of a pool's calls, the same for all: members at different addresses replace each other."""
     return f" {pool}"[:MAX_TARGET_CHARACTERS]
 
 

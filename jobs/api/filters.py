@@ -33,7 +33,7 @@ class CreatedFilterSet(FilterSet):
 
 
 class TimeOrderedFilterSet(CreatedFilterSet):
-    """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
+    """Bounds the ids, too: they are UUIDv7, so the primary key finds the time."""
 
     created_after = MomentFilter(field_name="created_at", method="since")
     created_before = MomentFilter(field_name="created_at", method="until")

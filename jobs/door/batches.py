@@ -353,5 +353,5 @@ def cancel_door_batch(batch: DoorBatch, *, actor: str) -> BulkOperation | None:
 
 
 def _new(door: Protocol, project_id: str, endpoint: str, window: str) -> DoorBatch:
-    window_of(window)  # refuses a window that is none before anything is locked
+    window_of(window)  # refuses a bad window before anything is locked
     return DoorBatch(pk=new_id(), door=door, project_id=project_id, endpoint=endpoint, window=window)

@@ -6,7 +6,7 @@ CHANGE_SECONDS = 1.0  # between two changes: calls that were claimed before a ch
 
 
 class AdaptiveConcurrency:
-    """A quarter fewer slots, down to one, after each second in which calls were too late; otherwise a tenth more."""
+    """Takes away a quarter of the slots after each second in which calls were too late; otherwise adds a tenth."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots

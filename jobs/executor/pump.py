@@ -443,8 +443,8 @@ class ExecutorPump:
         """
         Begin the job that was just submitted, if it is the only ready job and so competes with no other job.
 
-        Where slots are scarce or reading the ready jobs is slow, the job takes its turn with all others. Where an
-        outcome waits, it does so too: the outcome may be a refusal, after which counters cool down before a call.
+        Where slots are scarce or reading the ready jobs is slow, the job takes its turn with all others. It also does
+        so where an outcome waits: the outcome may be a refusal, after which counters cool down before a call.
         """
         told, self._told = self._told, False
         is_at_rest = self._has_spare and self._free_slots() > 0 and self.loop.waiting_seconds is None
@@ -749,7 +749,7 @@ class ExecutorPump:
         if self._results:
             add_figures(self._results.take_figures())
         executors.deregister(self.id)
-        notify(Channel.READY)  # other executors can claim the jobs that it gave back
+        notify(Channel.READY)  # other executors can claim the jobs that this one gave back
 
 
 def _drain(pipe: int) -> None:

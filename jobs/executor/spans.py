@@ -159,7 +159,7 @@ class JobSpans:
     def stop(self) -> None:
         """Make and send the remaining spans, within a few seconds."""
         until = time.monotonic() + LAST_SECONDS
-        with suppress(queue.Full):  # waits for room: otherwise the thread would not be told to end
+        with suppress(queue.Full):  # put() waits for room: otherwise the thread would not be told to end
             self._ended.put(None, timeout=LAST_SECONDS)
         self._thread.join(max(0.0, until - time.monotonic()))
         tracing.flush()

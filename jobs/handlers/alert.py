@@ -142,7 +142,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
         about, severity = str(alert.pk), alert.severity
         if link := _link(alert.pk):
             lines.append(f"Alert: {link}")
-    # Send an incident the alert's present state: a message that was put off, or is sent again, must not reopen it.
+    # An incident gets the alert's present state: a message that was put off, or is sent again, must not reopen it.
     if route.channel == AlertRoute.Channel.PAGERDUTY and delivery.event != "test":
         is_over = not _is_open(digest) if alert is None else not _goes_on(alert, others)
     return Told(

@@ -110,7 +110,7 @@ class Batch(models.Model):
 
     @property
     def rate_now(self) -> float | None:
-        """The smoothed rate; 0 if no job has ended for 30 s plus ten times as long as the rate implies."""
+        """The smoothed rate; 0 if no job has ended for 30 s plus ten times as long as a job takes at this rate."""
         if not self.rate_per_second or self.sampled_at is None:
             return self.rate_per_second
         silent = (timezone.now() - self.sampled_at).total_seconds()

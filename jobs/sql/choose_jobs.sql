@@ -125,7 +125,7 @@ WITH RECURSIVE first AS (
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
-    -- The queues of which several jobs were to be read. `own`: how many of a queue were found. `found`: of its tier.
+    -- The queues of which several jobs were to be read. `own`: how many of its jobs were found. `found`: of its tier's.
     SELECT project_id, weight, pass, priority, heads, since, count(*) AS own,
            sum(count(*)) OVER (PARTITION BY priority) AS found
       FROM near

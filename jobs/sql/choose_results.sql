@@ -12,7 +12,7 @@ WITH later AS MATERIALIZED (
 ), page AS MATERIALIZED (
     SELECT id FROM later ORDER BY id LIMIT %(most)s::int
 )
--- No EXISTS, which the planner may answer from a hash of all jobs.
+-- Do not use EXISTS, which the planner may answer from a hash of all jobs.
 SELECT id, (SELECT true FROM jobs_job AS successor WHERE successor.origin_id = page.id LIMIT 1) IS TRUE AS is_replaced
   FROM page
  ORDER BY id;

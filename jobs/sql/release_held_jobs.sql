@@ -23,7 +23,7 @@ WITH looked_at AS MATERIALIZED (
     SELECT id FROM jobs_job AS job
      WHERE id = ANY(ARRAY(SELECT id FROM looked_at)) AND held
        AND NOT {{held_otherwise job}}
-       -- LIMIT 1 makes the planner look each up in the index; as a join, it may read all dependencies.
+       -- LIMIT 1 makes the planner look up each job in the index; for a join, it may read all dependencies.
        AND (SELECT true FROM jobs_dependency WHERE owner_id = job.id LIMIT 1) IS NULL
        AND (SELECT true FROM jobs_dependency WHERE owner_id = job.batch_id LIMIT 1) IS NULL
      ORDER BY id

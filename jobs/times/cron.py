@@ -192,9 +192,9 @@ class Times:
 
     def _readings(self, wall: datetime, again: list[datetime]) -> Iterator[datetime]:
         """
-        Yield, in order, the moments at which a clock on the wall shows a time: none in a gap, two if it is set back.
+        Yield, in order, the moments when a clock on the wall shows a time: none in a gap, two if the clock is set back.
 
-        The library is not asked: if a clock is moved by half an hour, it leaves out a whole hour.
+        Do not ask the library: where a clock is moved by half an hour, it leaves out a whole hour.
 
         Args:
             again: The second moments of earlier times that are still to come; changed in place.
@@ -213,7 +213,7 @@ class Times:
             again.append(second)
 
     def _both(self, wall: datetime) -> tuple[datetime, datetime]:
-        """Return the moment by the clock before its move, and by the clock after: two if it is shown twice or never."""
+        """Return the moment by the clock before its move and by the clock after: two, if it is shown twice or never."""
         before, after = (wall.replace(tzinfo=ZoneInfo(self.time_zone), fold=fold) for fold in (0, 1))
         return before.astimezone(UTC), after.astimezone(UTC)
 

@@ -1251,7 +1251,7 @@ export interface components {
              */
             id: string;
         };
-        /** @description When a batch stops itself, and how far that is. */
+        /** @description When a batch stops itself, and whether it has. */
         Guard: {
             /** @description The most frequent error code of them. */
             code: string | null;

@@ -22,7 +22,7 @@ from queueops.screens.verbs import Verb, VerbOutcome
 
 
 def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
-    """Say where the progress of the operations just started can be watched."""
+    """Say where people can watch the operations that were just started."""
     rows = sum(operation.total for operation in operations)
     one = len(operations) == 1
     return VerbOutcome(

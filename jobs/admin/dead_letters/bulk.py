@@ -32,7 +32,7 @@ from . import verbs
 MAX_LETTERS_MATCHED = 100_000  # a preview stops counting here; the page then says "at least"
 QUOTA_SHARE = 0.5  # the part of a service's slowest limit that a replay should use: the rest is for new work
 
-# parameters of the list's address, each with the field of the filter
+# The parameters of the list's address, each with the field of the filter that it sets.
 PARAMETERS = {
     "project": "project_id",
     "batch_id": "batch_id",

@@ -13,7 +13,7 @@ from jobs.services.operate.job_filter import STATES_OF, JobFilter
 
 from . import verbs
 
-# parameters of the list's address, each with the field of the filter
+# The parameters of the list's address, each with the field of the filter that it sets.
 PARAMETERS = {
     "project": "project_id",
     "batch_id": "batch_id",

@@ -61,7 +61,7 @@ def draw(
     Return the field that draws a property best.
 
     Args:
-        schema: Inlined.
+        schema: The property's schema, inlined.
         is_asked: The field is marked as required.
         choices: Texts to choose from, and how each is shown, if the schema does not name them.
         value: The value that the field will show; a value that does not fit the field is shown as JSON.

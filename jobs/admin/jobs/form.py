@@ -207,7 +207,7 @@ class JobForm(forms.Form):
 
     @property
     def sections(self) -> Iterator[dict[str, Any]]:
-        """The parts of the page: shown fields, folded fields, and whether the folded fields have to be seen."""
+        """The parts of the page: shown fields, folded fields, and whether the folded fields must be open."""
         payload = [one for one in self if one.name.partition(".")[0] == "payload"]
         own = [self[name] for name in (*self.opened.shows, "reason") if name in self.fields]
         shown = (*SHOWN_FIRST, "reason")

@@ -192,7 +192,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return None if part.more else part.jobs if state == SCHEDULED else max(0, queued - part.jobs)
         sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
         if state == JobState.RATE_LIMITED and ServiceBreaker.objects.exclude(opened_at=None).exists():
-            return None  # no counter tells the jobs that an outage holds from the others
+            return None  # the counters do not count jobs that an outage holds apart from the others
         return int(sums[f"sum_{state}"]) if state else sum(sums.values())
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:

@@ -65,7 +65,7 @@ class Attempt:
 
 
 def _shown(event: JobEvent) -> str:
-    """The state as people know it: a job held by a limit has a forecast, a job held by an outage has none."""
+    """The state as people know it: a rate_limited job with a forecast waits for a limit, without one for an outage."""
     is_held = event.to_status == JobState.RATE_LIMITED and not (event.data or {}).get("scheduled_at")
     return OUTAGE if is_held else str(event.to_status)
 

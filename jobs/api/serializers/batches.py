@@ -34,7 +34,7 @@ NO_WAIT: dict[str, Any] = {"after": [], "on_failure": None}
 
 
 class GuardSerializer(serializers.Serializer[dict[str, Any]]):
-    """When a batch stops itself, and how far that is."""
+    """When a batch stops itself, and whether it has."""
 
     state = serializers.ChoiceField(
         choices=GuardState.choices,

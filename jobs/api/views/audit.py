@@ -61,7 +61,7 @@ class AuditList(ApiListView[ProjectAuditEntry]):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if self.is_oldest_first and request.method in READS:
-            # Wait before the confinement begins a transaction: otherwise it would stay open while this waits.
+            # Wait before the confinement begins a transaction: otherwise the transaction would stay open for so long.
             self.settled_id = settled_id(time.monotonic() + MAX_SETTLING_SECONDS)
 
     @operation(

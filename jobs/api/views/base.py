@@ -80,7 +80,7 @@ class ApiView(CallerView):
         Carry out the effect, or give the stored answer of the same Idempotency-Key.
 
         Args:
-            effect: Returns status and what a renderer takes.
+            effect: Returns the status and the content of the answer.
             digest: Digest of a request whose body is not `raw`; called only if there is a key.
         """
         with tracing.from_caller(self.request.headers):

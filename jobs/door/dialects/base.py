@@ -47,7 +47,7 @@ class DoorView(ApiView):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answered = super().finalize_response(request, response, *args, **kwargs)
-        if answered.status_code == CONFLICT:  # official clients would send it twice more, to the same end
+        if answered.status_code == CONFLICT:  # official clients would repeat the request twice, for the same answer
             answered["x-should-retry"] = NO_SECOND_TRY["x-should-retry"]
         return answered
 
@@ -88,7 +88,7 @@ class DoorView(ApiView):
 
 class SingleCall(DoorView):
     """
-    A call whose caller waits: dashboards/live/long_polls.py holds the response back until the end, or a timeout.
+    A call whose caller waits: dashboards/live/long_polls.py holds the response back until the call ends or times out.
 
     Attributes:
         root: The beginning of the door's addresses.

@@ -52,8 +52,8 @@ def with_results(
             keep()
             if _copy(stored, source=_store(), name=stored.name, target=files.store, place=place_of(files, stored)):
                 break
-            # `encrypt_payloads` removes an object once the row names another. The row as it was read would go into the
-            # archive without a result, and the other object would be removed with the row.
+            # `encrypt_payloads` may have replaced the object since the row was read. Read the row again: otherwise it
+            # would be archived without its result, and the new object would be removed with the row.
             newer = again(key)
             if newer is None or stored_of(newer) == stored:
                 _warn_of_lost(_store(), stored.name)

@@ -26,7 +26,7 @@ from .results import bring_back, stored_of, verify_result
 
 # The most jobs in a chunk. A restore reads the archived event files again for each chunk, so larger chunks cost less.
 RESTORED_AT_ONCE = 2000
-RESTORED_CHARACTERS = 16_000_000  # a chunk ends with the line that exceeds this; each is one transaction
+RESTORED_CHARACTERS = 16_000_000  # a chunk ends with the line that exceeds this; each chunk is one transaction
 CONFLICTS_SHOWN = 5
 
 

@@ -11,7 +11,7 @@ from jobs.services.submit.prepare import PreparedJob
 from jobs.states import GuardState
 from queueops.tenancy.models import Project
 
-OUT = 2  # until the deciding jobs have ended, at most this many times their number of jobs go
+OUT = 2  # for each deciding job, at most so many jobs go before the deciding jobs have ended
 
 
 class BatchTrial:
@@ -46,7 +46,7 @@ class BatchTrial:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further job goes at once on trial: enough have gone, or the batch holds no job."""
+        """Whether enough jobs go at once, and the others are held; also true if the batch holds no job."""
         return not self._holds or self._out >= OUT * self._first
 
     def divide(self, jobs: list[PreparedJob]) -> tuple[list[PreparedJob], list[PreparedJob]]:

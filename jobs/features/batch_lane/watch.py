@@ -19,7 +19,7 @@ MAX_BATCHES_WATCHED = 200
 REFUSED_FOR = timedelta(hours=1)  # how long the alert of a refused batch stays
 CREATING_FOR = timedelta(minutes=15)
 SEARCHED_FOR = timedelta(minutes=15)
-LEFT_FOR = timedelta(days=1)  # how long alerts of batches left alone by a search, and of lines without an answer, stay
+LEFT_FOR = timedelta(days=1)  # how long alerts stay about batches that a search left alone, and lines without an answer
 
 
 def watch_provider_batches() -> None:

@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 
 class DependantsDuty:
     """
-    Ends the waits of jobs and batches that need wait no longer. Each turn looks at the next DEPENDANTS_A_TURN by id.
+    Ends the waits of jobs and batches that need not wait any more. Each turn looks at the next DEPENDANTS_A_TURN by id.
 
     The duty reads every verdict from the rows of the jobs waited for, so it makes up for missed or half-done work. Two
     processes may do it at once without harm.

@@ -371,7 +371,7 @@ OPENING: dict[str, Change] = {
 
 
 def _hide_the_rest(project_id: str, done: Resealed) -> None:
-    """Remove or seal a payload's pieces elsewhere: searchable fields, keys of groups, quoted errors, edits."""
+    """Remove or seal pieces of payloads in other places: searchable fields, keys of groups, quoted errors, edits."""
     fields = {field_tag(name, "") for handler in all_handlers() for name in handler.searchable}
     if fields:
         named = reduce(or_, (Q(name__startswith=one) for one in fields))

@@ -125,7 +125,7 @@ def _lock(told: Sequence[Answered | Unanswered]) -> None:
 
 
 def tend_breakers() -> None:
-    """Park the ready jobs of silent targets, send due probes, and release jobs of targets no longer held as out."""
+    """Park the ready jobs of targets that are out, send due probes, and release jobs of targets that are back."""
     _forget()
     if ServiceBreaker.objects.exclude(opened_at=None).exists():
         _move_all("choose_stranded", "park", "{name} does not answer")

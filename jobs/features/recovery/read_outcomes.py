@@ -17,7 +17,7 @@ from django.conf import settings
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_json
 
-FOREIGN_NAMED = 5  # foreign lines of each file that are named, at most
+FOREIGN_NAMED = 5  # an error names at most so many foreign lines of each file
 MAX_FIELD_BYTES = 100_000_000  # the most bytes of a field in a .csv
 COLUMNS = ("job_id", "effect_key", "outcome", "result")
 

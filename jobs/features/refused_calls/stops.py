@@ -238,7 +238,7 @@ def _hold(row: RefusedCalls) -> bool:
 
 
 def _send_another_way(ids: Sequence[UUID]) -> int:
-    """Let the waiting jobs that name another way for missing credit go that way."""
+    """Send waiting jobs another way, if they name one for the case that credit is missing."""
     waiting = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField()))
     # An encrypted payload shows only once it is opened whether it names another way.
     naming = waiting.filter(Q(text__contains=NAMED) | Q(text__contains=SEALED))

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 RESULT_THREADS = 4
 LAST_WRITE_SECONDS = 3.0  # how long an executor that stops waits for the store
-STORE_AWAY_SECONDS = 10.0  # after a failure, how long results that the database can take are not offered to the store
+STORE_AWAY_SECONDS = 10.0  # how long after a failure the store is offered no result that the database can take
 
 Writing = Future[str]
 
@@ -70,7 +70,7 @@ class ResultWriter:
 
     async def finish(self, writing: Writing, job: ClaimedJob, result: str) -> str:
         """
-        Return the row's value. Waits for the store, within bounds; for LAST_WRITE_SECONDS once cancelled.
+        Return the value for the job's row. Waits for the store, within bounds; once cancelled, LAST_WRITE_SECONDS.
 
         Raises:
             ResultNotStored
@@ -84,7 +84,7 @@ class ResultWriter:
         return self._judged(writing, job, result)
 
     def write(self, job: ClaimedJob, result: str | None) -> str | None:
-        """Return the row's value, for a thread that may wait. Raises ResultNotStored."""
+        """Return the value for the job's row; for a thread that may wait. Raises ResultNotStored."""
         writing = self.begin(job, result)
         if writing is None or result is None:
             return result
@@ -135,7 +135,7 @@ def _seen(there: asyncio.Future[str]) -> None:
 
 def write_result(job: ClaimedJob, result: str | None) -> str | None:
     """
-    Return the row's value, for threads that may wait and have no writer. `take_figures` returns their figures.
+    Return the value for the job's row; for threads that may wait and have no writer. See `take_figures`.
 
     Raises:
         ResultNotStored

@@ -19,7 +19,7 @@ def rows_of_user(project_id: str, user_id: UUID) -> Iterator[UserRows]:
 
     @transaction.atomic
     def take_out(schedules: QuerySet[Schedule]) -> int:
-        """Take the user's jobs out of schedules that have other jobs, too, and delete those that have no others."""
+        """Delete schedules that have the user's jobs alone, and take the user's jobs out of other schedules."""
         count = 0
         for schedule in schedules.order_by("pk").select_for_update():
             others = [job for job in schedule.jobs if text not in json.dumps(job)]

@@ -88,7 +88,7 @@ def check_schedule(schedule: Schedule, *, stored: bool = True) -> Fire:
 
 
 def next_fires(schedule: Schedule) -> list[Fire]:
-    """The next FORESEEN_FIRES; none while it is paused, or when it has ended."""
+    """The next FORESEEN_FIRES; none while the schedule is paused, or when it has ended."""
     if schedule.next_due_at is None:
         return []
     return list(islice(schedule.times.after(schedule.next_due_at - TICK), FORESEEN_FIRES))

@@ -66,7 +66,7 @@ class CheckedLines:
     """
     Attributes:
         seen: Jobs, good and bad.
-        duplicates: Good jobs whose idempotency key belongs to a job of the same work already.
+        duplicates: Good jobs whose idempotency key a job with the same work already has.
         errors: The first accept_document.MAX_LISTED_ERRORS of `error_count`.
         sample: The first good jobs, as they would be submitted.
     """

@@ -185,7 +185,7 @@ def _as_grave_as_told() -> Q:
 
 
 def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
-    """Tell a route of all projects of the group in one message, and a route of one project in one for each alert."""
+    """Send the group as one message to routes of all projects, and alert by alert to routes of one project."""
     told = 0
     for route in routes:
         wanted = [one for one in group if wants(route, one.severity, one.kind, one.projects)]

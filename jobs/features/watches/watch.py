@@ -63,7 +63,7 @@ LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within second
 MAX_LEAKS = 1000
 SENT_AT_ONCE = 50
 TRANSACTION, DEAD_ROWS = "transaction", "dead rows"  # subjects of the alerts about what the database cannot clear
-MAX_DEAD_ROWS = 1_000_000  # dead rows of one table: more open an alert, if its live rows are fewer
+MAX_DEAD_ROWS = 1_000_000  # a table with more dead rows opens an alert, if its live rows are fewer
 
 
 def tend_alerts() -> None:

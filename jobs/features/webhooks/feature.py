@@ -36,7 +36,7 @@ WEBHOOKS = Feature(
     goes_with_jobs=("jobs_webhookdelivery", "jobs_webhookjob"),
     keeps_batches=("jobs_webhookdelivery",),
     moves=(
-        # The other installation tells no copied part of the log again: jobs that are still to be told come as rows.
+        # The other installation tells nothing of the copied log: jobs that are still to be told move as rows.
         Sort(
             "webhooks",
             "jobs_webhook",

@@ -100,7 +100,7 @@ def check_webhook(webhook: Webhook) -> None:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
         faults["url"] = ["The address has no user and no password: it is shown and audited. Check the signature."]
-    elif "url" not in faults and webhook.enabled:  # a webhook whose address is refused by now can be switched off
+    elif "url" not in faults and webhook.enabled:  # switching off must work even if the address is refused by now
         try:
             parse_target(webhook.url, policy=outbound_policy())
         except OutboundRefused as refusal:

@@ -50,7 +50,7 @@ def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
 def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
     """
     Raises:
-        NotFound: Also for a window of more than the project: operators change it in the admin.
+        NotFound: Also for a window that holds work of other projects: operators change it in the admin.
     """
     window = MaintenanceWindow.objects.filter(
         pk=pk, scope=MaintenanceWindow.Scope.PROJECT, key=view.caller.project_id

@@ -19,7 +19,7 @@ EXCERPT_CHARACTERS = 500
 
 # Shorter values would mask ordinary words.
 _MIN_SECRET_LENGTH = 6
-# An excerpt is made from so many first bytes of a body. A body longer than _ERROR_BYTES is not parsed for an error.
+# An excerpt is made of the first _EXCERPT_BYTES of a body. A body longer than _ERROR_BYTES is not parsed for an error.
 _EXCERPT_BYTES = 20_000
 _ERROR_BYTES = 1_000_000
 # PostgreSQL's jsonb takes neither NUL nor lone surrogates.
@@ -81,7 +81,7 @@ def excerpt_of(response: OutboundResponse, secrets: tuple[str, ...]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return at most EXCERPT_CHARACTERS of a text, with a single space for white space."""
+    """Return at most EXCERPT_CHARACTERS of a text, with a single space in place of other white space."""
     return " ".join(text[:_EXCERPT_BYTES].split())[:EXCERPT_CHARACTERS]
 
 

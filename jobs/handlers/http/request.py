@@ -51,7 +51,7 @@ KEPT_HEADER_PREFIXES = ("ratelimit", "x-ratelimit")
     retry="moderate",
 )
 async def http_request(job: RunningJob[HttpRequest]) -> Done:
-    """Call an HTTP API and keep its answer; as a batch's callback without a body of its own, tell it of the batch."""
+    """Call an HTTP API and keep its answer. A batch's callback without a body of its own sends how the batch ended."""
     request = job.payload
     written = member(job.payload_text, "json") if request.json_body is not None and job.payload_text else None
     body, content_type = request.body(job.ended_batch.as_dict() if job.ended_batch else None, written=written)

@@ -37,7 +37,7 @@ def count_content_tokens(contents: Any, *, bytes_per_token: float = BYTES_PER_TO
 
 def split_text(text: str, max_tokens: int, *, bytes_per_token: float = BYTES_PER_TOKEN) -> list[str]:
     """
-    Cut a text into parts of at most `max_tokens`, as few as cutting at good places allows.
+    Cut a text, at good places, into few parts of at most `max_tokens`.
 
     A part ends after the last paragraph that fits, if that fills at least half of it; otherwise after the
     last sentence, word or, failing all, character. Joined, the parts are the text again.

@@ -27,7 +27,7 @@ from ratelimits.subjects import Subject
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
 
 REJECTED = "limit_rejected"
-SUSPECT = 2  # crashes from which on a job runs in quarantine
+SUSPECT = 2  # with so many crashes, a job runs in quarantine
 
 
 def admit(

@@ -57,7 +57,7 @@ def claim_jobs(
         heads: The queues in which the executor found jobs before; None: no queue yet.
         kinds: The kinds that the executor carries out; None: all.
         pool: The pool that the executor and its gate serve; empty: all jobs.
-        settlements: Of calls that have ended. They are made here, because the claim locks the counters anyway.
+        settlements: What ended calls settle with the limits: made here, because the claim locks the counters anyway.
 
     Returns:
         The jobs claimed, perhaps more than `wanted`: a job that leaves in another job's call has its id as `group`.

@@ -94,7 +94,7 @@ class ClassTurns:
         """How many claims come before the next that belongs to an overdue job of a lower class; infinite: none does."""
         if not self.starved_share:
             return math.inf
-        # Without 1e-9, the product of two floats could be just below a whole number, and a claim too few be owed.
+        # Without 1e-9, the product of two floats could be just below a whole number: one claim too few would be owed.
         owed = int(self._claims * self.starved_share + 1e-9) + 1
         return math.ceil(owed / self.starved_share - 1e-9) - self._claims - 1
 

@@ -41,8 +41,8 @@ def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
     """
     Return the verdict of each batch from the present counters and switches, with a few reads for all of them.
 
-    A batch that is held by something else than a pause of the batch, its project or everything has the reason of its
-    first waiting job. Each such reason takes about six more reads.
+    The reason of a held batch is a pause of the batch, its project or everything; if there is none, it is the reason of
+    the batch's first waiting job. Each reason of a job takes about six more reads.
     """
     rows = {batch.pk: batch for batch in batches}
     with for_everyone():

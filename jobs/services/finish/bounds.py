@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Billable(Protocol):
-    """The attributes of a job that the bound of its call's cost depends on. `payload`: JSON text."""
+    """The attributes of a job that decide the bound of its call's cost. `payload`: JSON text."""
 
     @property
     def kind(self) -> str: ...

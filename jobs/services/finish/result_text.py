@@ -25,7 +25,8 @@ class ResultTooLarge(ProviderError):
 
 def result_text(result: Any) -> str | None:
     """
-    Return a result as JSON text. Without a result store, a note replaces a too large result, as the call succeeded.
+    Return a result as JSON text. Without a result store, a note replaces a result that is too large, as the call
+    succeeded.
 
     Raises:
         ResultTooLarge: A result store is set up, and the result is too large for it.

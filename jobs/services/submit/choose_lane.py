@@ -17,7 +17,7 @@ from ratelimits.limits.catalogue import counted
 
 from .prepare import PreparedJob
 
-MAX_KEY_LENGTH = 400  # the column has 500 characters, because bisecting lengthens the key
+MAX_KEY_LENGTH = 400  # less than the column's 500 characters, because bisecting lengthens the key
 
 
 class ChosenLane(NamedTuple):

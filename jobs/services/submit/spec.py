@@ -34,7 +34,7 @@ from queueops.core.web.requests.nul import NO_NUL
 from queueops.tenancy.models import MAX_LABEL_LENGTH
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
-DEBOUNCES = 10  # times debounce_seconds: the longest wait of a debounced job by default
+DEBOUNCES = 10  # a debounced job waits at most so many times its debounce_seconds, by default
 MAX_WAITED_FOR = 100  # dependencies of one job or batch
 UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_LENGTH, strip_whitespace=True)]
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
@@ -237,7 +237,7 @@ class JobSpec(BaseModel):
 
     @property
     def longest_debounce(self) -> float | None:
-        """For how many seconds later jobs of its key can put the job off at most; None: the job is not debounced."""
+        """The most seconds by which later jobs of its key can put the job off; None: the job is not debounced."""
         if self.debounce_seconds is None:
             return None
         return self.debounce_most_seconds or min(MAX_DELAY_SECONDS, DEBOUNCES * self.debounce_seconds)

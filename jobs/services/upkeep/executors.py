@@ -178,10 +178,10 @@ def forget_gone_executors(*, silent_seconds: float) -> int:
 
 def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
     """
-    From jobs with a lapsed lease, return those whose executor went away together with its whole cluster.
+    Return the jobs, among these with a lapsed lease, whose executor went away together with its whole cluster.
 
     A job that brings down its process leaves the cluster's other executors alive, and the sentinel starts a new one: at
-    least one of them has sent a heartbeat since. If the host, its network or the sentinel fails, no executor has.
+    least one of them has sent a heartbeat since. If the host, its network or the sentinel fails, none has sent one.
 
     Args:
         lease_seconds: The length of a lease. Executors renew at least twice within it, so a heartbeat more than half a

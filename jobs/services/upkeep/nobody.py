@@ -144,7 +144,7 @@ def _deliver_next() -> bool | None:
         return None
     try:
         asyncio.run(_carry_out(job))
-    except Exception as error:  # whatever the error, the next message is tried, and this one again later
+    except Exception as error:  # go on with the next message after any error; this one is tried again later
         refused = isinstance(error, ProviderError)
         logger.warning("the message %s was not accepted: %s", job.effect_key, error, exc_info=not refused)
         carry_out_schedule([job.pk], seconds=REFUSED_AGAIN_SECONDS, actor=ACTOR, reason=f"not accepted: {error}"[:500])

@@ -1,4 +1,4 @@
-// Reads the page again every `data-look-again` seconds as long as it asks for it, and puts the new figures in place.
+// Reads the page again every `data-look-again` seconds while the page asks for that, and puts the new figures in place.
 
 const shown = () => document.querySelector("[data-look-again]");
 

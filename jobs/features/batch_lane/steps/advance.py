@@ -108,7 +108,7 @@ class Step:
             # search for such batches is closed, no batch is made of these jobs.
             asked = (
                 batch.creations > 0 and not spoken.api.names_batches
-            )  # then the list proves nothing, see `_is_found`
+            )  # a list without our ids proves nothing, see `_is_found`
             reason = "its batch was not made before the restored moment"
             hand_back_rest(batch, reason=reason, unanswered=asked, billed=asked)
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
@@ -211,7 +211,7 @@ class Step:
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
-                # If files were uploaded, a 404 may say that a file is missing, and not the call.
+                # If files were uploaded, a 404 may mean a missing file: it does not prove that the server has no call.
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )

@@ -30,7 +30,7 @@ ITEMS_AHEAD = 500
 QUEUE_LOOK_SECONDS = 0.2
 ROOM_LOOK_SECONDS = 0.05
 CLOSE_SECONDS = 3.0
-UPLOADED_A_SECOND = 200_000  # bytes, at the slowest. A call's time limit grows with the size of its body
+UPLOADED_A_SECOND = 200_000  # bytes, in a slow upload: a call's time limit grows with the size of its body
 SPEED_SECONDS = 60.0  # of waiting for results: at least MIN_BYTES must come in this time
 MIN_BYTES = 60_000
 

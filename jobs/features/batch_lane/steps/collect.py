@@ -205,7 +205,7 @@ def _bounds_of(api: BatchApi) -> tuple[int, int]:
 
 
 def _fitting(jobs: Sequence[Chosen], api: BatchApi) -> Sequence[Chosen]:
-    """Return the first jobs that fit a batch of this API, at least one: another API's bounds chose them."""
+    """Return the first jobs that fit a batch of this API, at least one; they were chosen by another API's bounds."""
     most, most_bytes = _bounds_of(api)
     count = sum(until <= most_bytes for until in accumulate(job.bytes for job in jobs))
     return jobs[: max(1, min(most, count))]

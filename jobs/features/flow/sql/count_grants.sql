@@ -18,7 +18,7 @@ WITH tally AS MATERIALIZED (
      UNION SELECT service FROM ratelimits_limit
 ), named AS MATERIALIZED (
     -- The name under which each service of these calls is counted. Producers and callers of the API choose services and
-    -- models: without a bound, the rows, which every scrape of metrics reads, would become more without end.
+    -- models: without a bound, the rows, which every scrape of metrics reads, would grow without end.
     SELECT service,
            {{name_of_service}} AS name
       FROM (SELECT DISTINCT service FROM tally) AS seen LEFT JOIN known USING (service)

@@ -1,6 +1,6 @@
 -- Note how many jobs are in each state now, and how many dead letters are open.
 --
--- params  most_letters: dead letters counted at most
+-- params  most_letters: how many dead letters to count at most
 -- locks   the rows of the two spans
 -- clock   now(): the transaction's start
 -- returns nothing that matters

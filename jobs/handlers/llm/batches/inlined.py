@@ -42,7 +42,7 @@ class Inlined:
     def feed(self, piece: bytes) -> None:
         """
         Raises:
-            ProviderError: What is no result is too large to be kept.
+            ProviderError: The part without the results is too large to be kept.
         """
         begin, at = 0, self._end_of_text(piece, self._skipped)
         while mark := _MARK.search(piece, at):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 JOINT = "\n\n"
 MAX_TEMPLATE_CHARACTERS = 10_000
 PART_FOR_MODEL = "Part {number} of {count}:\n{text}"
-# How many input tokens an output token of a part may become: the combining call's tokenizer may need more, not many.
+# An output token of a part counts as so many input tokens of the combining call, whose tokenizer may need a few more.
 TOKENS_FOR_A_TOKEN = 2
 
 _FIELD = re.compile(r"\{(text|number|count)\}")
