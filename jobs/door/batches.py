@@ -316,7 +316,7 @@ def told_of_door(batch_id: UUID) -> str:
         return ""
     name = f"{batch.get_door_display().partition(',')[0]}: {PREFIXES[Protocol(batch.door)]}{batch.pk.hex}"
     file = f", file {batch.file_name}" if batch.file_name else ""
-    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # a text: it may not be read
+    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # sealed metadata is a text
     pairs = "".join(f", {name}={value}" for name, value in known.items())
     return f"{name}{file}, {batch.endpoint} within {batch.window}{pairs}"
 

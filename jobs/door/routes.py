@@ -117,7 +117,7 @@ def route_for(routes: Sequence[ModelRoute], model: str, provider: Protocol) -> M
 
 
 def known_models(project_id: str) -> list[tuple[str, str]]:
-    """Return (name, service), sorted, of models that routes of a project name, or that fit a route and have a price."""
+    """Return the models that a project's routes name, or that fit a route and have a price: (name, service), sorted."""
     routes = routes_of(project_id)
     found = {route.pattern: route.service_name for route in routes if not route.pattern.endswith(REST)}
     services = {route.service_name for route in routes}

@@ -168,7 +168,7 @@ export interface components {
             readonly reason: string;
             readonly target: string;
         };
-        /** @description Args, by attribute: see BatchSnapshot. */
+        /** @description A batch, with its progress. */
         Batch: {
             /** @description The jobs and batches that it was submitted to wait for. */
             after: string[];
@@ -246,7 +246,7 @@ export interface components {
              */
             verdict: components["schemas"]["VerdictEnum"];
         };
-        /** @description Args, by attribute: see BatchSnapshot. */
+        /** @description A batch, with its progress. */
         BatchDetail: {
             /** @description The jobs and batches that it was submitted to wait for. */
             after: string[];

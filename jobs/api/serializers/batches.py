@@ -49,7 +49,7 @@ class GuardSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 class BatchSerializer(serializers.ModelSerializer[Batch]):
-    """Args, by attribute: see BatchSnapshot."""
+    """A batch, with its progress."""
 
     after = serializers.ListField(
         child=serializers.UUIDField(), help_text="The jobs and batches that it was submitted to wait for."

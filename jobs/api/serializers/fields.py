@@ -15,5 +15,5 @@ MOMENT = serializers.DateTimeField()
 @extend_schema_field({})
 class AnyJSON(serializers.JSONField):
     """
-    Any JSON, null included. A nullable field of any type would be described as one of two types that both fit null.
+    Any JSON, null included. Do not set `allow_null`: the field would be described as one of two types that null fits.
     """

@@ -217,7 +217,7 @@ class _Left:
 
 
 def _write(sort: _Sort, files: DayFiles, ids: list[UUID], *, keep: Callable[[], None]) -> int:
-    """Write those of these rows that the archive lacks; return how many were written."""
+    """Write the given rows that the archive lacks; return how many were written."""
     new = _not_written(files, sort, ids)
     if new:
         again = partial(_read_again, sort, files.project_id)
@@ -293,7 +293,7 @@ def _write_events(files: DayFiles, name: str, count: int, *, done: dict[str, int
         done["events"] += part.rows
         done["files"] += 1
         say(f"{done['events']:,} events archived ...")
-    if missing > 0:  # below 0: rows were deleted after they were written, if a user was erased meanwhile
+    if missing > 0:  # below 0 if a user was erased: rows were deleted after they were written
         raise ArchiveError(f"{name} has other events of {files.project_id} than the archive of {files.day}; it stays.")
     for part in written:
         files.verify(part)

@@ -75,7 +75,7 @@ class BatchTrial:
                 self._until = max(self._until or job.id, job.id)
 
     def hold(self, added: set[UUID]) -> None:
-        """Note which jobs were inserted held."""
+        """Note which inserted jobs are held."""
         self._is_holding |= bool(added)
 
     def settle(self, batch: Batch, *, accepted: int) -> None:

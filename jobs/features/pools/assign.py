@@ -18,7 +18,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 
 LOOKED_AT_ONCE = 5000  # jobs of one statement, which locks those that it moves
-SWEEP_SECONDS = 0.3  # how long a sweep may take of each second of house-keeping
+SWEEP_SECONDS = 0.3  # how much of each second of house-keeping a sweep may take
 PASSES = 2
 # A transaction that has read the old rules gets its id only with its first write: the second pass waits this long.
 UNDER_WAY_SECONDS = 5.0

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 RESULT_THREADS = 4
 LAST_WRITE_SECONDS = 3.0  # how long an executor that stops waits for the store
-STORE_AWAY_SECONDS = 10.0  # how long after a failure the store is offered no result that the database can take
+STORE_AWAY_SECONDS = 10.0  # after a failure, results that fit into the database go there for so long
 
 Writing = Future[str]
 
@@ -70,7 +70,7 @@ class ResultWriter:
 
     async def finish(self, writing: Writing, job: ClaimedJob, result: str) -> str:
         """
-        Return the value for the job's row. Waits for the store, within bounds; once cancelled, LAST_WRITE_SECONDS.
+        Return the value for the job's row. Waits for the store for a bounded time; LAST_WRITE_SECONDS once cancelled.
 
         Raises:
             ResultNotStored

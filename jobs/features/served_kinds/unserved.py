@@ -51,7 +51,7 @@ def waiting_for(switch: PauseSwitch) -> Q:
 def _tend(switch: PauseSwitch) -> int:
     held = Job.objects.filter(waiting_for(switch))
     late = Now() - timedelta(hours=settings.QUEUEOPS.unserved_hours)
-    # Count from the switch, too: before, something else may have held the job for days, such as its batch's pause.
+    # The switch must be old, too: before it, something else may have held a job for days, such as its batch's pause.
     lacking = Exists(PauseSwitch.objects.filter(pk=switch.pk, created_at__lt=late))
     old = held.filter(lacking, updated_at__lt=late).order_by("id").select_for_update(skip_locked=True)[:BURIED_AT_ONCE]
     reasons = {job.pk: (job.kind, _failure(switch, job)) for job in old}

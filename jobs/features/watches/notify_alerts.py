@@ -7,8 +7,8 @@ not sent while an alert says that the provider refuses.
 
 A route is told once when an alert that it wants opens, again when the alert's severity rises, and when a critical alert
 is over. PagerDuty is also told when any alert that it knows of is over or acknowledged: its incidents would stay open.
-The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
-message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
+The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later message to a
+route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
 A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is sent
 then if it is still open. If it ends before, and no route was told that it opened, no route is told that it ended.
@@ -264,8 +264,7 @@ def wants(route: AlertRoute, severity: str, kind: str, projects: Collection[str]
     Whether a route is told of an alert.
 
     Args:
-        projects: The alert's projects; empty: it is about the whole installation, and routes of one project do not want
-            it.
+        projects: The alert's projects; empty: the whole installation, whose alerts routes of one project do not want.
     """
     return (
         SEVERITIES.index(severity) >= SEVERITIES.index(route.least_severity)

@@ -85,7 +85,7 @@ class AnswerReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether reading may stop though the server keeps the stream open: its end or its counts have come."""
+        """Whether reading may stop though the server keeps the stream open: the end mark or the counts have come."""
         counted = self._dialect.reason_is_last and "output_tokens" in self.answer.usage
         return self._saw_end or (self.answer.finish_reason is not None and counted)
 

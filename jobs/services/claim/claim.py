@@ -114,7 +114,7 @@ def claim_new(
 
 
 def _order(turns: ClassTurns, gate: LaneGate) -> dict[str, object]:
-    """Return what choose_jobs.sql orders jobs by, besides their ages and scores."""
+    """Return the parameters by which choose_jobs.sql orders jobs, besides ages and scores."""
     standing = turns.standing()
     flow_projects, flow_passes = gate.flows()
     return {

@@ -8,7 +8,7 @@ async function look() {
         if (!answer.ok || answer.redirected) return location.reload();
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const now = page.querySelector("[data-look-again]");
-        if (!now) return location.reload(); // it has ended: other buttons are offered
+        if (!now) return location.reload(); // the operation has ended: the page offers other buttons
         shown().replaceChildren(...now.childNodes);
     } catch {
         // Go on: the server may just be starting again.

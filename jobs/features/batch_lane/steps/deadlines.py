@@ -51,7 +51,7 @@ def _hand_back(batch: ProviderBatch, since: float) -> None:
     late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
     if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
         return
-    asked = batch.creations > 0  # the provider may be carrying it out
+    asked = batch.creations > 0  # the provider may be carrying the batch out
     reason = "its batch was not given up before the deadline"
     count = hand_back_rest(batch, reason=reason, live=None, unanswered=asked, billed=asked)
     if count:

@@ -1,4 +1,4 @@
--- Choose and lock parked jobs whose target is not out, or not any more.
+-- Choose and lock parked jobs whose target is no longer out, or never was.
 --
 -- params  most: bound of the statement
 -- locks   the chosen rows, SKIP LOCKED

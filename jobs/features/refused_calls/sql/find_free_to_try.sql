@@ -1,10 +1,10 @@
--- Find the first of the given held jobs that only their stopped calls hold: release_held_jobs would let it go to try.
+-- Find the first of the given held jobs that only their stopped calls hold, by the rules of release_held_jobs.
 --
 -- params  ids, projects: parallel arrays; stop: the name of the refused calls that have stopped
 -- locks   none
 -- clock   none
 -- returns the id; no row: something else holds each of the jobs
-WITH jobs_refusedcalls AS (  -- held_otherwise reads these rows: in the table itself it would find the stop
+WITH jobs_refusedcalls AS (  -- stands in for the table, in which held_otherwise would find the stop
     SELECT * FROM jobs_refusedcalls WHERE name <> %(stop)s::text
 )
 SELECT job.id

@@ -164,7 +164,7 @@ def _is_payload(name: str) -> bool:
 
 
 def _delimiter(text: str) -> str:
-    """Return the delimiter that the header has most of."""
+    """Return the delimiter that occurs most often in the header."""
     first = text.partition("\n")[0]
     return max(DELIMITERS, key=first.count)
 
