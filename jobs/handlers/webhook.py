@@ -98,7 +98,7 @@ async def deliver_webhook(job: RunningJob[WebhookPayload]) -> Done:
     internal=True,
 )
 async def deliver_ended_jobs(job: RunningJob[WebhookPayload]) -> Done:
-    """Post ended jobs, many in one message, or a test, to one webhook; signed and repeated likewise."""
+    """Post one message about many ended jobs, or a test, to one webhook; signed, and repeated for three days, too."""
     return await _deliver(job.payload.delivery_id)
 
 

@@ -171,7 +171,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
 def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: Cursor) -> dict[str, Any]:
     """
     Args:
-        cursor: Of the log of events, read before the snapshot.
+        cursor: The position in the log of events, read before the snapshot.
     """
     tell_tags([snapshot.batch])
     return {**batch_answer(snapshot), **cursor.answer()}

@@ -184,7 +184,7 @@ class JobDetailSerializer(JobSerializer):
 def job_answer(snapshot: JobSnapshot, *, cursor: Cursor) -> dict[str, Any]:
     """
     Args:
-        cursor: Of the log of events, read before the snapshot.
+        cursor: The position in the log of events, read before the snapshot.
     """
     job = snapshot.job
     tell_tags([job])

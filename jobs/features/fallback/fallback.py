@@ -79,7 +79,7 @@ class WaitsForWay(NamedTuple):
 
 def reroute_waiting() -> int:
     """
-    Send jobs another way if they waited too long for a limit or their target is out; a bounded number a transaction.
+    Send jobs another way if they waited too long for a limit or their target is out; a bounded number at once.
 
     Returns:
         How many went on.

@@ -168,7 +168,7 @@ def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
 
 
 def calls_made(batch_ids: Iterable[UUID]) -> dict[UUID, float]:
-    """Return by batch how much of its begun jobs with several calls is done, as a number of jobs."""
+    """Return, by batch, the done parts of its begun jobs with several calls, added up as a number of jobs."""
     rows = Job.objects.filter(IN_SEVERAL_CALLS, batch_id__in=list(batch_ids)).order_by().values_list("batch_id")
     return {batch_id: percent / 100 for batch_id, percent in rows.annotate(Sum("progress"))}
 

@@ -158,7 +158,7 @@ def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID |
 
 def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
     """
-    Count without reading the whole of a big table; `states` are of jobs that have not ended.
+    Count jobs without reading the whole of a big table; `states` must be states of jobs that have not ended.
 
     If only project, batch and state narrow, the kept counts answer. Otherwise windows are counted, the newest first.
     Counting ends at COUNT_SECONDS, at MAX_JOBS_MATCHED, or once as many jobs were found as there are in those states.
