@@ -173,8 +173,8 @@ class Hub:
         if newest is None:
             socket.close(CloseCode.NOT_FOUND, "It is not there any more.")
             return
-        # The cursor stays behind unfinished transactions. Events after it that were delivered before this socket joined
-        # are read from the log.
+        # Unfinished transactions keep the cursor back. Some events after the cursor were therefore delivered before
+        # this socket joined: read those from the log.
         missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0].id))
         socket.release(Kind.SNAPSHOT, *newest, missed=missed or ())
 

@@ -125,7 +125,7 @@ class AgainForm(PayloadForm, ReasonForm):
     """Does the work of one ended job once more with another payload."""
 
     priority = priority_field(optional=True)
-    # Otherwise a double click, which sends the page twice, would do the work twice.
+    # Without this field, a double click, which sends the page twice, would do the work twice.
     once = forms.CharField(widget=forms.HiddenInput, initial=lambda: str(uuid4()), max_length=100, required=False)
     field_order = ("payload", "priority", "reason")
     clean_priority = RequeueForm.clean_priority

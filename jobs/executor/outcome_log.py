@@ -161,7 +161,7 @@ class OutcomeLog:
     def _forget_old(self) -> None:
         total = 0
         for path in sorted(self._directory.glob("*.ndjson"), reverse=True):
-            with suppress(OSError):  # another executor was faster, or the file is another user's: lines go on
+            with suppress(OSError):  # the file is gone, or another user's: writing must go on
                 known = path.stat()
                 total += known.st_size
                 if total > self._most_bytes or time.time() - known.st_mtime > self._days * 86400:

@@ -4,8 +4,8 @@
 --         reached: a token that the sequence had reached
 -- locks   none
 -- clock   none
--- returns one row: whether the database lacks a claim or `reached`, the token that the sequence has reached, and
---         whether the server is a standby. A standby may lack commits only because they are not replicated yet
+-- returns one row of three values: whether the database lacks a claim, or its sequence is behind `reached`; the last
+--         token of the sequence; whether the server is a standby. A standby may lack commits that are not replicated yet
 SELECT EXISTS (SELECT FROM unnest(%(ids)s::uuid[], %(projects)s::text[], %(tokens)s::bigint[])
                            AS claimed (id, project, token)
                  JOIN jobs_job AS job ON job.id = claimed.id AND job.project_id = claimed.project

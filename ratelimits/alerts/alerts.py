@@ -233,8 +233,8 @@ def saturation(
     rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
 ) -> Opening:
     """
-    Return the alert that work waits for a cap, and until when. It is a warning if the wait is longer than the limit
-    allows.
+    Return an alert that says how many jobs wait for a cap, and how long. It is a warning if they wait longer than the
+    limit allows.
 
     Args:
         waiting: How many jobs wait.

@@ -75,7 +75,7 @@ def with_headroom(quota: float, percent: float) -> float:
     Return the part of a provider's quota that we use, in the quota's unit.
 
     Raises:
-        ValueError: The percentage is outside 0 (all of it) to below 100.
+        ValueError: The percentage is negative, or 100 or more. With 0, we use the whole quota.
     """
     if not 0 <= percent < 100:  # noqa: PLR2004 (a percentage)
         raise ValueError(f"headroom percent: at least 0 and below 100, not {percent!r}")

@@ -65,7 +65,7 @@ class SimulatedOutcome:
         p95_wait_seconds: The 95th percentile over all calls, including calls that did not wait.
         longest_wait_seconds: The longest wait of one call.
         rejected: Calls that could never fit.
-        utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
+        utilisation_percent: The share of the limit's pace that the busiest key used; None: the limit has no pace.
         busiest_key: Empty where nothing was counted.
         unfinished: Calls that would have gone after the end of the time played.
     """

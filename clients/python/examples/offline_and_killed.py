@@ -1,7 +1,7 @@
 """
 The app of assistant.py loses its network, is killed in the middle of a call, comes back, and has counted every token.
 
-Needs `make run` in another terminal: its QueueOps, and its sandbox as the language model.
+Start `make run` in another terminal first. The app uses that QueueOps, and its sandbox as the language model.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ export interface components {
         };
         /** @enum {string} */
         AskedCallCallTypeEnum: "read" | "write";
-        /** @description One cap as it stands. */
+        /** @description A project's cap of calls in flight. */
         AtOnce: {
             /** Format: double */
             at_most: number;
@@ -3804,7 +3804,7 @@ export interface components {
          *         p95_wait_seconds: The 95th percentile over all calls, including calls that did not wait.
          *         longest_wait_seconds: The longest wait of one call.
          *         rejected: Calls that could never fit.
-         *         utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
+         *         utilisation_percent: The share of the limit's pace that the busiest key used; None: the limit has no pace.
          *         busiest_key: Empty where nothing was counted.
          *         unfinished: Calls that would have gone after the end of the time played.
          */

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 
 class AtOnceSerializer(serializers.Serializer[Any]):
-    """One cap as it stands."""
+    """A project's cap of calls in flight."""
 
     id = serializers.IntegerField(source="limit_id")
     name = serializers.CharField(help_text="Of the limit that it is.")

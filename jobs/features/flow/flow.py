@@ -192,9 +192,10 @@ def forget_old_samples() -> int:
 
 def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
     """
-    Return the flow of the last `span` in equal points without a gap, the oldest first; at most MAX_POINTS.
+    Return the flow of the last `span` as points of equal length without a gap, the oldest first; at most MAX_POINTS.
 
-    A span of up to an hour has points of ten seconds or a multiple; up to 48 hours, of five minutes or a multiple.
+    In a span of up to an hour, a point lasts ten seconds or a multiple; in one of up to 48 hours, it lasts five minutes
+    or a multiple.
 
     Args:
         service: Count this service alone.

@@ -197,8 +197,8 @@ def _of_ended(job: Job, claim: Word | None, *, has_letter: bool) -> Discrepancy:
 
 def _claim(said: Said, job: Job) -> Word | None:
     """
-    Return what the files say of a job beyond its row: about the claim that the row's token names, and about later
-    claims.
+    Return what the outcome logs know of a job that its row does not know: the end of the claim whose token the row has,
+    or a later claim.
     """
     if said.word is not None:
         return said.word

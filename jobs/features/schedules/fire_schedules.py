@@ -116,7 +116,7 @@ def _due(now: datetime | Now) -> QuerySet[Schedule]:
 
 @transaction.atomic
 def _fire_next(schedule_id: UUID, now: datetime) -> bool:
-    """Make the oldest due fire; returns whether one was made, or some were left out."""
+    """Make one fire, the oldest that is due. Return False if no fire was due: none was made, and none left out."""
     schedule = _due(now).select_for_update(skip_locked=True, of=("self",)).filter(pk=schedule_id).first()
     if schedule is None or schedule.next_due_at is None:
         return False

@@ -16,7 +16,8 @@ from jobs.states import JobState
 from queueops.core.clock import TransactionNow as Now
 from queueops.core.sql import run_sql
 
-# A single batch never has more jobs. Several batches or projects share this number, but each has at least the minimum.
+# Jobs are counted up to this number, which no single batch exceeds. Several batches or projects share the number, but
+# each is counted up to the minimum at least.
 MAX_SCHEDULED_COUNTED = 100_000
 MIN_SCHEDULED_COUNTED = 10_000
 

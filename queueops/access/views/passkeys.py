@@ -30,7 +30,7 @@ from .sign_in import sign_in, told_to_wait
 @never_cache
 @require_http_methods(["GET", "POST"])
 def passkeys_page(request: HttpRequest) -> HttpResponse:
-    """A POST makes each change; a GET shows the passkeys, and asks before one is removed."""
+    """Show the passkeys and, before one is removed, the question whether to remove it. Only a POST changes anything."""
     user = person(request)
     if user is None:
         return redirect_to_login(request.get_full_path())

@@ -207,7 +207,7 @@ def examine_results() -> DoctorFinding:
 
 
 def _late_in_store(totals: ResultStoreTotals) -> tuple[str, str]:
-    """Return the fault of a result store that answers, and what to do; empty texts: there is no fault."""
+    """Say what is wrong with a result store although it responds, and what to do; two empty texts: nothing is wrong."""
     now = datetime.now(UTC)
     if totals.failed_at and (now - totals.failed_at).total_seconds() < RECENT_FAILURE_SECONDS:
         said = f"; it failed at {totals.failed_at:%H:%M} UTC: {totals.failure}"

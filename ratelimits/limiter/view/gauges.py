@@ -182,7 +182,7 @@ def top_users(
     limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MAX_USERS_GAUGED
 ) -> TopUsersOfLimit:
     """
-    Return who used a limit most, in its unit, by the calls granted within `since` before now.
+    Return the users who used most of a limit, in its unit. Only calls that were granted lately count, see `since`.
 
     Args:
         key: Only one counter's calls.

@@ -1,4 +1,4 @@
-"""Bars of the months and days of a user, drawn on the server."""
+"""Bar charts of a user's usage by month and by day, drawn on the server."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class Step:
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
-                # If files were uploaded, a 404 may mean a missing file: it does not prove that the server has no call.
+                # If files were uploaded, a 404 may mean a missing file. It is no proof that the server has no batches.
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )

@@ -14,7 +14,7 @@ from queueops.core.web.askers import Asker
 from .request_queue import come_back
 
 IN_MEMORY_BYTES = 100_000
-FREE_BYTES = 16_384  # up to this size, a body is not counted: its connection takes as much memory
+FREE_BYTES = 16_384  # a body up to this size is not counted: its connection alone takes as much memory
 STRANGER_BYTES = 100_000  # the largest body of an unknown sender; signing in takes less
 STRANGERS_SHARE = 8  # all unknown senders together get one eighth of the bytes
 ADDRESS_SHARE = 4  # one address gets at most one quarter of the strangers' share
