@@ -316,6 +316,11 @@ def test_a_stream_of_responses_may_end_with_done():
     assert (answer.text, answer.result()["complete"], answer.usage["total_tokens"]) == ("Blue.", True, 6)
 
 
+def test_a_long_response_is_kept_alive_by_events_that_say_nothing():
+    answer = read({"type": "keepalive", "sequence_number": 3}, TEXT, "", {"type": "keepalive"}, response())
+    assert (answer.text, answer.usage["total_tokens"]) == ("Blue.", 6)
+
+
 LIMITED = {"code": "rate_limit_exceeded", "message": "slow down"}
 
 

@@ -38,6 +38,7 @@ READ = {
     ("stream-usage-in-choice.sse", "openai"): ("Yes.", True, 19, 3),
     ("stream-empty-but-stop.sse", "openai"): ("", False, 36_000, 0),
     ("stream-no-done-stays-open.sse", "openai"): ("All of it.", True, 5, 3),
+    ("stream-heartbeats.sse", "openai"): ("Still there.", True, 8, 2),
     ("xai-whole.json", "openai"): ("Paris.", True, 32, 103),
     ("gemini-only-thoughts.json", "gemini"): ("", False, 40, 1000),
     ("gemini-blocked-prompt.json", "gemini"): ("", False, 40, 0),

@@ -216,7 +216,9 @@ def _count(answer: Generation, usage: Any) -> None:
 
 
 def knows(event: dict[str, Any]) -> bool:
-    return isinstance(event.get("choices"), list) or isinstance(event.get("usage"), dict)
+    """Whether the object is an answer or a chunk of one; a chunk may come without choices, or with null."""
+    is_chunk = event.get("object") == "chat.completion.chunk"
+    return is_chunk or isinstance(event.get("choices"), list) or isinstance(event.get("usage"), dict)
 
 
 def cost(answer: Generation) -> int | None:

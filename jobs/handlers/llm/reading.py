@@ -14,6 +14,7 @@ from .dialect import Dialect, Generation
 
 _UNTOLD = {"code": "response_failed"}  # the provider does not say what failed
 _LINE_END = re.compile(r"\r\n|\n|\r")
+_HEARTBEATS = frozenset({"ping", "keepalive", "heartbeat"})
 
 
 class EventReader:
@@ -120,6 +121,8 @@ class AnswerReader:
     def _absorb_events(self, events: list[str]) -> None:
         for data in events:
             self._is_stream = True
+            if not data.strip():
+                continue  # a gateway keeps the connection open
             if data.strip() == self._dialect.end_of_stream:
                 self._saw_end = True
                 continue
@@ -127,7 +130,8 @@ class AnswerReader:
                 event = json.loads(data)
             except (ValueError, RecursionError):
                 raise llm_errors.malformed(self._service, "an event of the stream is no JSON") from None
-            self._absorb(event)
+            if not _is_heartbeat(event):
+                self._absorb(event)
 
     def _absorb(self, event: Any) -> None:
         error = llm_errors.error_in(event)
@@ -142,3 +146,8 @@ class AnswerReader:
     def _failed(self, error: dict[str, Any]) -> ProviderError:
         words, service, secrets = self._dialect.words, self._service, self._secrets
         return llm_errors.error_event(error, words=words, service=service, secrets=secrets)
+
+
+def _is_heartbeat(event: Any) -> bool:
+    """Whether an event of a stream says nothing; OpenAI's long responses have such events, and gateways add them."""
+    return event == {} or (isinstance(event, dict) and event.get("type") in _HEARTBEATS)
