@@ -23,6 +23,7 @@ from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.handlers.llm.batches.inlined import Inlined
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.requests.payload import LlmGenerate
+from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import ask, payload_of
 
@@ -170,6 +171,39 @@ def test_what_ends_an_answer_is_complete_whatever_the_server_calls_it():
         "eos_token",
         "COMPLETE",
     }
+
+
+@every_case(
+    ("choice", "meaning"),
+    [
+        ({"finish_reason": "error", "error": {"code": 502, "message": "gone"}}, ("stream_error", 502, "answered")),
+        ({"finish_reason": "error", "error": {"code": 429, "message": "slow"}}, ("stream_error", 429, "answered")),
+        ({"finish_reason": "error"}, ("response_failed", None, "unknown")),
+        ({"finish_reason": "abort"}, ("response_failed", None, "unknown")),
+        ({"finish_reason": "insufficient_system_resource"}, ("response_failed", None, "unknown")),
+        ({"finish_reason": "network_error"}, ("response_failed", None, "unknown")),
+    ],
+)
+def test_an_answer_that_its_server_broke_off_is_a_failure_with_its_counts(choice, meaning):
+    counts = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
+    whole = {"choices": [{"message": {"content": "Half of"}, **choice}], "usage": counts}
+    chunk = {"choices": [{"delta": {"content": "Half of"}, **choice}], "usage": counts}
+    for text in (json.dumps(whole), f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"):
+
+        async def answer(request: web.Request, text: str = text) -> web.Response:
+            return web.Response(text=text)
+
+        async def scenario(answer: Any = answer, text: str = text) -> Any:
+            async with serving(answer) as url:
+                return await ask(url, provider="openai", stream=text.startswith("data:"))
+
+        with pytest.raises(ProviderError) as failed:
+            asyncio.run(scenario())
+        error = failed.value
+        assert (error.code, error.status, error.outcome) == meaning
+        assert error.used[0] == 43
+        assert error.used[1] is not None
+        assert error.used[1].output_tokens == 3
 
 
 def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():

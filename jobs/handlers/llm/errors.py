@@ -6,7 +6,7 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import ProviderError, asks_again, retry_after_of
+from jobs.handlers.errors import UNTOLD, ProviderError, Used, asks_again, retry_after_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
@@ -68,8 +68,10 @@ def _credit_gone(service: str, said: str, **details: Any) -> ProviderError:
     )
 
 
-def error_event(error: dict[str, Any], *, words: ErrorWords, service: str, secrets: tuple[str, ...]) -> ProviderError:
-    """Read an error that comes inside an answer that began as a success."""
+def error_event(
+    error: dict[str, Any], *, words: ErrorWords, service: str, secrets: tuple[str, ...], used: Used = UNTOLD
+) -> ProviderError:
+    """Read an error that comes inside an answer that began as a success; `used`: what the answer states."""
     said = _said(error, secrets)
     if _has_no_credit(error, said, words):
         return _credit_gone(service, said)
@@ -79,6 +81,7 @@ def error_event(error: dict[str, Any], *, words: ErrorWords, service: str, secre
         f"{service} broke off: {said}" if said else f"{service} broke off.",
         code=_code(error) or "stream_error",
         outcome="unknown" if status is None else "answered",
+        used=used,
     )
 
 
@@ -104,14 +107,18 @@ def error_in(parsed: Any) -> dict[str, Any]:
     Return the error object of a body or an event; empty: there is none.
 
     A stream's error is an array of one object. vLLM and Mistral have the fields beside `"object": "error"`, a stream of
-    OpenAI's Responses beside `"type": "error"`; a response that failed has them in `response`.
+    OpenAI's Responses beside `"type": "error"`; a response that failed has them in `response`. OpenRouter puts them
+    into the first choice, beside the text that came before.
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
     if not isinstance(parsed, dict):
         return {}
     inner = parsed.get("response")
-    error = parsed.get("error") or (inner.get("error") if isinstance(inner, dict) else None)
+    choices = parsed.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    nested = (one.get("error") for one in (inner, first) if isinstance(one, dict))
+    error = parsed.get("error") or next(filter(None, nested), None)
     if parsed.get("object") == "error" or (parsed.get("type") == "error" and not error):
         error = parsed
     if isinstance(error, str):

@@ -60,6 +60,8 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
+# OpenRouter; vLLM and SGLang; DeepSeek; Z.ai: the server broke the answer off, and another attempt may bring all of it.
+_BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 # An OpenAI-compatible gateway may stand before any provider, and passes on that provider's error messages.
 WORDS = ErrorWords(
     too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
@@ -182,7 +184,9 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
             _add_content(answer, message.get("content"))
             answer.refuse(message.get("refusal"))
             _add_calls(answer, message.get("tool_calls"))
-        answer.note(finish_reason=choice.get("finish_reason"))
+        reason = choice.get("finish_reason")
+        answer.failed |= isinstance(reason, str) and reason in _BROKEN_OFF
+        answer.note(finish_reason=reason)
         _count(answer, choice.get("usage"))
     answer.note(model=event.get("model"), answer_id=event.get("id"))
     _count(answer, event.get("usage"))

@@ -136,6 +136,8 @@ class AnswerReader:
     def _absorb(self, event: Any) -> None:
         error = llm_errors.error_in(event)
         if error:
+            if isinstance(event, dict) and self._dialect.knows(event):
+                self._dialect.absorb(self.answer, event)  # the counts beside the error are paid for
             raise self._failed(error)
         if not isinstance(event, dict):
             raise llm_errors.malformed(self._service, "the answer is no object")
@@ -145,7 +147,8 @@ class AnswerReader:
 
     def _failed(self, error: dict[str, Any]) -> ProviderError:
         words, service, secrets = self._dialect.words, self._service, self._secrets
-        return llm_errors.error_event(error, words=words, service=service, secrets=secrets)
+        used = (self._dialect.cost(self.answer), self.answer.used())
+        return llm_errors.error_event(error, words=words, service=service, secrets=secrets, used=used)
 
 
 def _is_heartbeat(event: Any) -> bool:
