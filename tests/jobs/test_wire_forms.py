@@ -22,6 +22,7 @@ from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.handlers.llm.batches.inlined import Inlined
 from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.llm.requests.payload import LlmGenerate
 from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
@@ -204,6 +205,27 @@ def test_an_answer_that_its_server_broke_off_is_a_failure_with_its_counts(choice
         assert error.used[0] == 43
         assert error.used[1] is not None
         assert error.used[1].output_tokens == 3
+
+
+@every_case("indexes", [(0, 0), (None, None), (0, 1)])
+def test_calls_of_tools_that_come_under_one_index_stay_two_calls(indexes):
+    pieces: list[dict[str, Any]] = [
+        {"id": "call1", "function": {"name": "tool1", "arguments": '{"x": 1}'}},
+        {"id": "call2", "function": {"name": "tool2", "arguments": '{"x"'}},
+        {"id": "", "function": {"arguments": ": 2}"}},
+    ]
+    numbers = (*indexes, indexes[1])
+    chunks = [
+        {"choices": [{"delta": {"tool_calls": [piece if at is None else {"index": at, **piece}]}}]}
+        for piece, at in zip(pieces, numbers, strict=True)
+    ]
+    end = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    reader.take("".join(f"data: {json.dumps(one)}\n\n" for one in (*chunks, end)).encode())
+    reader.end(b"")
+    assert reader.answer.result()["tool_calls"] == [
+        {"name": f"tool{n}", "arguments": {"x": n}, "id": f"call{n}"} for n in (1, 2)
+    ]
 
 
 def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():

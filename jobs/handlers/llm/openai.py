@@ -204,9 +204,18 @@ def _add_calls(answer: Generation, calls: Any) -> None:
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
-            at = call.get("index", place)
+            index = call.get("index", place)
+            at, call_id = index if type(index) is int else place, call.get("id")
             name, arguments = function.get("name"), function.get("arguments")
-            answer.add_call(at if type(at) is int else place, name=name, call_id=call.get("id"), arguments=arguments)
+            _set_apart(answer, at, name=name, call_id=call_id)
+            answer.add_call(at, name=name, call_id=call_id, arguments=arguments)
+
+
+def _set_apart(answer: Generation, at: int, *, name: Any, call_id: Any) -> None:
+    """Keep the call at an index under another key if a new call begins there: some servers number every call 0."""
+    known = answer.calls.get(at)
+    if known is not None and known.id and name and call_id and call_id != known.id:
+        answer.calls = {(at, len(answer.calls)) if key == at else key: one for key, one in answer.calls.items()}
 
 
 def _count(answer: Generation, usage: Any) -> None:
