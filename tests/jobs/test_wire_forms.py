@@ -207,6 +207,51 @@ def test_an_answer_that_its_server_broke_off_is_a_failure_with_its_counts(choice
         assert error.used[1].output_tokens == 3
 
 
+@every_case(
+    "cached",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 12}},
+        {"cached_tokens": 12},
+        {"prompt_cache_hit_tokens": 12, "prompt_cache_miss_tokens": 7, "prompt_tokens_details": None},
+        {"prompt_cache_hit_tokens": 12, "prompt_tokens_details": {"cached_tokens": 12}},
+    ],
+)
+def test_what_came_from_a_cache_is_told_apart_wherever_it_is_counted(cached):
+    counts = {"prompt_tokens": 19, "completion_tokens": 13, "total_tokens": 32, **cached}
+    body = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": counts}
+    usage = batch_form(DIALECTS).read(LlmGenerate.model_validate(payload_of(provider="openai")), body, ()).usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (19, 12, 13)
+
+
+@every_case(
+    ("counts", "read"),
+    [
+        # Portkey: in the total, not in the prompt
+        ((31, 467, 31 + 467 + 66 + 32, {"cache_read_input_tokens": 66, "cache_creation_input_tokens": 32}), (129, 467)),
+        # LiteLLM before 2026: in neither
+        ((31, 467, 498, {"cache_creation_input_tokens": 1_253, "cache_read_input_tokens": 0}), (1_284, 467)),
+        # LiteLLM since then: in both
+        ((129, 467, 596, {"cache_read_input_tokens": 66, "cache_creation_input_tokens": 32}), (129, 467)),
+        # xAI: reasoning in the total alone
+        ((129, 9, 596, {"prompt_tokens_details": {"cached_tokens": 66}}), (129, 467)),
+    ],
+)
+def test_what_gateways_count_of_anthropics_cache_is_input_and_no_output(counts, read):
+    prompt, completion, total, cached = counts
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total, **cached}
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    last = {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}
+    reader.take((f"data: {json.dumps(last)}\n\n" * 2).encode())
+    used = reader.answer.used()
+    assert used is not None
+    assert (used.input_tokens, used.output_tokens, used.tokens) == (*read, sum(read))
+    assert (used.cached_tokens, used.written_tokens) == (
+        cached.get("cache_read_input_tokens", 66),
+        cached.get("cache_creation_input_tokens"),
+    )
+
+
 @every_case("indexes", [(0, 0), (None, None), (0, 1)])
 def test_calls_of_tools_that_come_under_one_index_stay_two_calls(indexes):
     pieces: list[dict[str, Any]] = [

@@ -89,6 +89,8 @@ WORDS = ErrorWords(
 _LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
 _REQUESTED = re.compile(r"[ ,]Requested:? ([0-9]{1,30})")
 _RETRY_IN_MESSAGE = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
+_CACHED = ("cached_tokens", "prompt_cache_hit_tokens")  # Moonshot's and DeepSeek's names, beside the other counts
+_OF_ANTHROPIC = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_written_tokens"}
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
 
 
@@ -219,12 +221,24 @@ def _set_apart(answer: Generation, at: int, *, name: Any, call_id: Any) -> None:
 
 
 def _count(answer: Generation, usage: Any) -> None:
-    """Take the usage of an answer or of a choice. xAI has reasoning only in the total: output is total less input."""
+    """
+    Take the usage of an answer or of a choice. xAI has reasoning only in the total: output is total less input.
+
+    Some gateways before Anthropic leave out of the prompt what was read from a cache or written into it: that is input.
+    Portkey has it in the total; LiteLLM in none of them, so that it may exceed the prompt.
+    """
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
-        answer.count(usage.get("prompt_tokens_details"), {"cached_tokens": "cached_tokens"})
+        for counts, name in ((usage.get("prompt_tokens_details"), "cached_tokens"), *((usage, one) for one in _CACHED)):
+            answer.count(counts, {name: "cached_tokens"})
+        answer.count(usage, _OF_ANTHROPIC)
     told = answer.usage
     if told.keys() >= {"input_tokens", "output_tokens", "total_tokens"}:
+        of_cache = told.get("cached_tokens", 0) + told.get("cache_written_tokens", 0)
+        counted = told["input_tokens"] + told["output_tokens"]
+        if of_cache and (told["total_tokens"] == counted + of_cache or of_cache > told["input_tokens"]):
+            told["input_tokens"] += of_cache
+            told["total_tokens"] = counted + of_cache
         told["output_tokens"] = max(told["output_tokens"], told["total_tokens"] - told["input_tokens"])
 
 
