@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from jobs.classify import failure_of, is_outage
 from jobs.handlers.batch_form import Access
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
@@ -205,6 +206,33 @@ def test_an_answer_that_its_server_broke_off_is_a_failure_with_its_counts(choice
         assert error.used[0] == 43
         assert error.used[1] is not None
         assert error.used[1].output_tokens == 3
+
+
+def broken_off(provider: str, *events: Any) -> Any:
+    reader = AnswerReader(DIALECTS[provider], service=provider, secrets=())
+    with pytest.raises(ProviderError) as failed:
+        reader.take("".join(f"data: {json.dumps(one)}\n\n" for one in events).encode())
+    return failure_of(failed.value)
+
+
+def test_servers_that_say_in_a_stream_that_they_fail_are_an_outage_that_opens_the_breaker():
+    begun = {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}}
+    for kind, status in {"overloaded_error": 529, "api_error": 500}.items():
+        told = broken_off("anthropic", begun, {"type": "error", "error": {"type": kind, "message": "Overloaded"}})
+        assert (told.status, told.outcome, is_outage(told)) == (status, "unknown", True)
+    assert not is_outage(broken_off("anthropic", {"type": "error", "error": {"type": "invalid_request_error"}}))
+
+
+def test_a_quota_that_ends_in_the_middle_of_a_stream_is_named_with_its_wait():
+    quota = {"quotaId": "GenerateContentPaidTierInputTokensPerModelPerMinute", "quotaValue": "2000000"}
+    details = [{"violations": [quota]}, {"retryDelay": "26s"}]
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota exceeded", "details": details}
+    begun = {"candidates": [{"content": {"parts": [{"text": "Half of"}]}}]}
+    told = broken_off("gemini", begun, {"error": error}).push_back
+    assert told.retry_after == 26
+    assert [(one.unit, one.stated_cap) for one in told.violations] == [("input_tokens", 2_000_000)]
+    by_words = {"error": {"code": 429, "message": "Rate limit reached on tokens per min (TPM): Limit: 30000"}}
+    assert broken_off("openai", by_words).push_back.violations[0].unit == "tokens"
 
 
 @every_case(

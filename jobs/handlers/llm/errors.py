@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from http import HTTPStatus
 from typing import Any
@@ -17,6 +18,8 @@ _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
 # Inside a stream, a 429 has these names.
 _REFUSED = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
+# Anthropic says with these that its servers fail, for minutes, under status 200.
+_OUTAGES = {"api_error": 500, "overloaded_error": 529}
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
@@ -69,18 +72,25 @@ def _credit_gone(service: str, said: str, **details: Any) -> ProviderError:
 
 
 def error_event(
-    error: dict[str, Any], *, words: ErrorWords, service: str, secrets: tuple[str, ...], used: Used = UNTOLD
+    error: dict[str, Any], *, dialect: Dialect, service: str, secrets: tuple[str, ...], used: Used = UNTOLD
 ) -> ProviderError:
     """Read an error that comes inside an answer that began as a success; `used`: what the answer states."""
     said = _said(error, secrets)
-    if _has_no_credit(error, said, words):
+    if _has_no_credit(error, said, dialect.words):
         return _credit_gone(service, said)
-    status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes_of(error) else _status_of(error.get("code"))
+    codes = codes_of(error)
+    status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes else _status_of(error.get("code"))
+    outage = next((_OUTAGES[code] for code in codes & _OUTAGES.keys()), None)
+    push_back = None
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        push_back = dialect.push_back(status, {}, json.dumps({"error": error}).encode())
     return ProviderError(
-        status,
+        status or outage,
         f"{service} broke off: {said}" if said else f"{service} broke off.",
         code=_code(error) or "stream_error",
+        retry_after=push_back.retry_after if push_back else None,
         outcome="unknown" if status is None else "answered",
+        push_back=push_back,
         used=used,
     )
 

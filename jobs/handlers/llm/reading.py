@@ -146,9 +146,8 @@ class AnswerReader:
         self._dialect.absorb(self.answer, event)
 
     def _failed(self, error: dict[str, Any]) -> ProviderError:
-        words, service, secrets = self._dialect.words, self._service, self._secrets
-        used = (self._dialect.cost(self.answer), self.answer.used())
-        return llm_errors.error_event(error, words=words, service=service, secrets=secrets, used=used)
+        dialect, used = self._dialect, (self._dialect.cost(self.answer), self.answer.used())
+        return llm_errors.error_event(error, dialect=dialect, service=self._service, secrets=self._secrets, used=used)
 
 
 def _is_heartbeat(event: Any) -> bool:
