@@ -333,6 +333,11 @@ PACKED = {
     "deflate": zlib.compress(b"whole"),
     "Deflate": zlib.compress(b"whole", wbits=-15),
     "identity": b"whole",
+    "UTF-8": b"whole",
+    "none": b"whole",
+    "aws-chunked": b"whole",
+    "gzip, aws-chunked": gzip.compress(b"whole"),
+    "": b"whole",
 }
 
 
@@ -350,7 +355,7 @@ async def test_a_body_is_read_whichever_way_it_was_packed():
     assert read == dict.fromkeys(PACKED, b"whole")
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip"])
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip", "gzip, br"])
 @played
 async def test_an_answer_that_cannot_be_read_was_given_all_the_same(encoding):
     async with raw_server(packed(200, encoding, b"\x1b\x03\x00")) as (url, _), client_of() as client:

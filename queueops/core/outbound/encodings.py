@@ -14,6 +14,8 @@ from queueops.core.errors import QueueOpsError
 ACCEPTED = "gzip, deflate"
 _GZIP_OR_ZLIB, _RAW = 32 + zlib.MAX_WBITS, -zlib.MAX_WBITS
 _OF_ZLIB = 0x08  # in the lower half of the first byte of a zlib stream
+_READ = frozenset({"gzip", "x-gzip", "deflate"})
+_NAMES = _READ | {"br", "zstd", "compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip"}  # registered by IANA
 
 
 class UnreadableEncoding(QueueOpsError):
@@ -28,15 +30,17 @@ class Inflater:
     def __init__(self, encoding: str) -> None:
         """
         Args:
-            encoding: The header `Content-Encoding`; empty: the body is not compressed.
+            encoding: The header `Content-Encoding`; empty: the body is not compressed. A word that names no
+                compression, such as `UTF-8` or S3's `aws-chunked`, says nothing of the body.
 
         Raises:
             UnreadableEncoding
         """
-        self._name = encoding.strip().lower()
-        if self._name not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+        names = [name for part in encoding.split(",") if (name := part.strip().lower()) in _NAMES]
+        if len(names) > 1 or not _READ.issuperset(names):
             raise UnreadableEncoding(f"compressed as {encoding[:50]!r}, which was not asked for")
-        self._is_plain = self._name in {"", "identity"}
+        self._name = names[0] if names else ""
+        self._is_plain = not names
         self._inner: zlib._Decompress | None = None
 
     def feed(self, piece: bytes, most: int) -> bytes:
