@@ -378,6 +378,10 @@ def test_arguments_that_are_no_json_stay_text():
     [
         ('{"total": 1.5, "lines": []}', {"total": 1.5, "lines": []}),
         ('```json\n{"total": 1, "lines": ["a"]}\n```', {"total": 1, "lines": ["a"]}),
+        ('<think>Is it {"total": 2}?</think>\n\n{"total": 1, "lines": []}', {"total": 1, "lines": []}),
+        ('I add.</think>```json\n{"total": 1, "lines": []}\n```', {"total": 1, "lines": []}),
+        ('{"total": 1, "lines": ["</think>"]}', {"total": 1, "lines": ["</think>"]}),
+        ('<think>It is {"total": 1, "lines": []}', None),
         ("no json", None),
         ('{"total": "1", "lines": []}', None),
         ("[" * 5_000, None),

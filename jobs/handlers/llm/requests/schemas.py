@@ -98,8 +98,10 @@ def read_fitting(text: str, schema: dict[str, Any]) -> Any:
 
 
 def _bare(text: str) -> str:
-    """The text without the fence of Markdown that some models put around JSON."""
+    """The text without thoughts in the tags of models such as DeepSeek R1 and Qwen, and without a fence of Markdown."""
     stripped = text.strip()
+    if not stripped.startswith(("{", "[", '"')):  # a server may keep the first tag to itself
+        stripped = stripped.rpartition("</think>")[2].strip()
     if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
         return stripped[stripped.index("\n") : -3]
     return stripped
