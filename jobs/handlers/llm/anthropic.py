@@ -43,7 +43,9 @@ WORDS = ErrorWords(
     too_long=phrases(r"^prompt is too long", r"exceed context limit"),
     no_credit_codes=frozenset({"enforced_spend_limit_reached"}),
     no_credit=phrases(
-        r"^your credit balance is too low", r"^you have reached your specified (?:\w+ )?api usage limits"
+        r"^your credit balance is too low",
+        r"^you have reached your specified (?:\w+ )?api usage limits",
+        r"^insufficient balance \(1008\)",  # MiniMax, which speaks this dialect, too
     ),
 )
 _LIMIT_IN_MESSAGE = re.compile(r"rate limit of ([0-9,]{1,30}) ((?:input |output |)(?:tokens|requests) per [a-z]{1,10})")

@@ -82,7 +82,17 @@ WORDS = ErrorWords(
             "organization_spend_limit_exceeded",
             "project_spend_limit_exceeded",
             "organization_usage_limit_exceeded",
+            "exceeded_current_quota_error",
+            "insufficient_balance_error",
+            "insufficient_balance",
+            "insufficient_user_quota",
         }
+    ),
+    # xAI; Moonshot; SiliconFlow and gateways.
+    no_credit=phrases(
+        r"used all available credits or reached its monthly spending limit",
+        r"suspended due to insufficient balance",
+        r"\bbalance is insufficient",
     ),
     account_codes=frozenset({"account_deactivated"}),
 ).beside(anthropic.WORDS, gemini.WORDS)
