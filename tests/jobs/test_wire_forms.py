@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from jobs.classify import failure_of, is_outage
+from jobs.classify import failure_of, is_outage, is_retryable
 from jobs.handlers.batch_form import Access
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
@@ -156,8 +156,17 @@ def test_each_servers_words_for_too_long_are_that():
         with pytest.raises(ProviderError) as failed:
             asyncio.run(scenario())
         codes[form["server"]] = failed.value.code
-    assert len(codes) == 7
+    assert len(codes) == 16
     assert set(codes.values()) == {CONTEXT_TOO_LONG}, codes
+
+
+def test_too_long_in_a_stream_is_that_too_and_is_not_asked_again():
+    error = {"code": "context_length_exceeded", "message": "Your input exceeds the context window of this model."}
+    by_words = {"error": {"message": "This model's maximum prompt length is 131072 but the request contains 537812."}}
+    for event in ({"error": error}, by_words, {"choices": [], "error": error}):
+        told = broken_off("openai", event)
+        assert (told.code, told.status) == (CONTEXT_TOO_LONG, 400)
+        assert not is_retryable(told, repeatable=True)
 
 
 def test_what_ends_an_answer_is_complete_whatever_the_server_calls_it():

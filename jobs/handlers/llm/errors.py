@@ -49,12 +49,15 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
 
 def _failure_code(status: int, error: dict[str, Any], words: ErrorWords) -> str:
     """Return `context_too_long`, the provider's own code, or `http_` and the status."""
-    message = error.get("message")
-    text = message if isinstance(message, str) else ""
-    says_too_long = codes_of(error) & words.too_long_codes or any(one.search(text) for one in words.too_long)
-    if status in _TOO_LONG_STATUSES and says_too_long:
+    if status in _TOO_LONG_STATUSES and _says_too_long(error, words):
         return CONTEXT_TOO_LONG
     return _code(error) or f"http_{status}"
+
+
+def _says_too_long(error: dict[str, Any], words: ErrorWords) -> bool:
+    message = error.get("message")
+    text = message if isinstance(message, str) else ""
+    return bool(codes_of(error) & words.too_long_codes) or any(one.search(text) for one in words.too_long)
 
 
 def _has_no_credit(error: dict[str, Any], said: str, words: ErrorWords) -> bool:
@@ -78,6 +81,11 @@ def error_event(
     said = _said(error, secrets)
     if _has_no_credit(error, said, dialect.words):
         return _credit_gone(service, said)
+    if _says_too_long(error, dialect.words):
+        too_long = f"{service} broke off: {said}"
+        return ProviderError(
+            HTTPStatus.BAD_REQUEST.value, too_long, code=CONTEXT_TOO_LONG, outcome="answered", used=used
+        )
     codes = codes_of(error)
     status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes else _status_of(error.get("code"))
     outage = next((_OUTAGES[code] for code in codes & _OUTAGES.keys()), None)

@@ -65,13 +65,24 @@ _BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "netw
 # An OpenAI-compatible gateway may stand before any provider, and passes on that provider's error messages.
 WORDS = ErrorWords(
     too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
-    # OpenAI; llama.cpp; Mistral; vLLM; LiteLLM.
+    # OpenAI; Azure; llama.cpp; Mistral; vLLM; SGLang, Together; LiteLLM; xAI; Moonshot; MiniMax; LM Studio; Ollama;
+    # Bedrock; Perplexity; DashScope.
     too_long=phrases(
         r"maximum context length is",
+        r"exceeds the context window",
+        r"input tokens exceed the configured limit",
         r"exceeds the available context size",
         r"too large for model with \d+ maximum context length",
-        r"longer than the maximum model length",
+        r"longer than the (?:maximum model|model'?s context) length",
         r"context ?window ?exceeded",
+        r"maximum prompt length is \d",
+        r"exceeded model token limit",
+        r"context window exceeds limit",
+        r"greater than the context length",
+        r"prompt too long; exceeded (?:max )?context length",
+        r"input is too long for requested model",
+        r"length of all messages is too long",
+        r"range of input length should be",
     ),
     no_credit_codes=frozenset(
         {
