@@ -24,6 +24,7 @@ from jobs.services.finish.outcomes import Failed
 from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.values.retry_after import parse_retry_after, told_delay
 from ratelimits.feedback import Violation
+from tests.support.cases import every_case
 from tests.support.http_server import serving
 from tests.support.llm import ask, payload_of
 
@@ -191,6 +192,35 @@ def test_a_conflict_that_says_itself_to_ask_again_is_asked_again_and_no_other():
 def test_what_one_call_asks_for_beside_the_whole_limit_is_told():
     [violation] = refused("groq_413").push_back.violations
     assert (violation.unit, violation.stated_cap, violation.requested) == ("tokens", 6000, 19_120)
+
+
+def test_what_is_asked_for_about_is_a_number_all_the_same():
+    said = (
+        "Rate limit reached on tokens per minute (TPM): Limit 7000, Used 0, Requested ~12903. Please try again in 5s."
+    )
+    body = json.dumps({"error": {"message": said, "type": "tokens", "code": "rate_limit_exceeded"}}).encode()
+    [violation] = DIALECTS["openai"].push_back(429, {}, body).violations  # type: ignore[union-attr]
+    assert (violation.unit, violation.stated_cap, violation.requested) == ("tokens", 7000, 12_903)
+
+
+@every_case(
+    ("message", "per_day"),
+    [
+        ("Rate limit exceeded: free-models-per-day. Add 10 credits to unlock 1000 free model requests per day", True),
+        ("Rate limit exceeded: free-models-per-min.", False),
+    ],
+)
+def test_rate_headers_in_the_body_say_how_long_a_quota_lasts(message, per_day):
+    until = str(int((time.time() + 3_000) * 1000))
+    told = {"X-RateLimit-Limit": "50", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": until}
+    error = {"message": message, "code": 429, "metadata": {"headers": told, "provider_name": None}}
+    found = DIALECTS["openai"].push_back(429, {}, json.dumps({"error": error, "user_id": "u"}).encode())
+    assert found is not None
+    assert 2_990 <= (found.retry_after or 0) <= 3_000
+    assert [(one.unit, one.per_day) for one in found.violations] == [("requests", per_day)]
+    for broken in (None, 7, {"headers": [1]}, {"headers": {"X-RateLimit-Reset": [until]}}):
+        error["metadata"] = broken
+        assert DIALECTS["openai"].push_back(429, {}, json.dumps({"error": error}).encode()) is not None
 
 
 def test_credit_that_is_gone_is_that_whatever_the_status():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -108,7 +109,7 @@ WORDS = ErrorWords(
     account_codes=frozenset({"account_deactivated"}),
 ).beside(anthropic.WORDS, gemini.WORDS)
 _LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
-_REQUESTED = re.compile(r"[ ,]Requested:? ([0-9]{1,30})")
+_REQUESTED = re.compile(r"[ ,]Requested:? ~?([0-9]{1,30})")
 _RETRY_IN_MESSAGE = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens")  # Moonshot's and DeepSeek's names, beside the other counts
 _OF_ANTHROPIC = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_written_tokens"}
@@ -323,6 +324,7 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     if codes_of(error) & WORDS.no_credit_codes:
         return None
     message = short_text(error.get("message"), most=10_000)
+    headers = {**_headers_in(error), **headers}
     gauges = [quota for quota in read_units(headers) if quota.remaining is not None]
     violation = _violation(error, message, gauges)
     in_message = _RETRY_IN_MESSAGE.search(message)
@@ -332,9 +334,19 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
         or (told_span(in_message[1]) if in_message else None)
         or (bounded_delay(gauge.reset_seconds or 0.0) if gauge else None)
     )
-    if violation is None:
-        return refusal_in_headers(headers, retry_after)
-    return PushBack((violation,), retry_after)
+    found = refusal_in_headers(headers, retry_after)
+    violations = found.violations if violation is None else (violation,)
+    if not _LIMIT_IN_MESSAGE.search(message) and read_quota_name(message).period == "day":
+        violations = tuple(replace(one, per_day=True) for one in violations)
+    return PushBack(violations, found.retry_after)
+
+
+def _headers_in(error: Mapping[str, Any]) -> dict[str, str]:
+    """Return the rate headers that OpenRouter writes into the body instead, as `metadata.headers`."""
+    metadata = error.get("metadata")
+    told = metadata.get("headers") if isinstance(metadata, dict) else None
+    found = told.items() if isinstance(told, dict) else ()
+    return {name: str(value) for name, value in found if isinstance(value, str | int | float)}
 
 
 def _violation(error: dict[str, Any], message: str, gauges: Sequence[StatedQuota]) -> Violation | None:
