@@ -91,6 +91,16 @@ def test_vectors_are_taken_by_their_place():
     data = [{"index": 1, "embedding": [1.0]}, {"index": 0, "embedding": [0.0]}]
     found = answered({"data": data, "model": "m", "usage": {"prompt_tokens": 2}}, ["a", "b"])
     assert [one.result["embedding"] for one in found] == [[0.0], [1.0]]
+    apart = [{"index": 0, "embedding": [float(number)]} for number in range(2)]
+    found = answered({"data": apart, "model": "m"}, ["a", "b"])
+    assert [one.result["embedding"] for one in found] == [[0.0], [1.0]]
+
+
+@every_case("places", [(0, 2), (1, 2), (-1, 0)])
+def test_a_vector_whose_text_nobody_can_tell_is_given_to_none(places):
+    data = [{"index": place, "embedding": [1.0]} for place in places]
+    with pytest.raises(ProviderError, match="places that no text has"):
+        answered({"data": data, "model": "m"}, ["a", "b"])
 
 
 @every_case(

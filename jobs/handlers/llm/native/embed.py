@@ -150,12 +150,18 @@ def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any]]:
     Read the vectors in the order of the texts; OpenAI's entries may have an `index`.
 
     Raises:
-        ProviderError: An entry is not a vector.
+        ProviderError: An entry is not a vector, or nobody can tell which text it is of.
     """
     name = "embedding" if payload.provider == "openai" else "values"
     entries = [one if isinstance(one, dict) else {} for one in told]
     if all(type(one.get("index")) is int for one in entries):
         entries.sort(key=lambda one: one["index"])
+        places = {one["index"] for one in entries}
+        # Servers that ask for each text apart call each of them 0.
+        if len(places) > 1 and places != set(range(len(entries))):
+            raise llm_errors.malformed(
+                payload.service_name, "its embeddings have places that no text has, or one twice"
+            )
     return [_vector(one.get(name), payload) for one in entries]
 
 
