@@ -5,6 +5,7 @@ import base64
 import json
 import time
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from functools import cache
 from typing import Any
 
@@ -51,6 +52,7 @@ class TokenServer:
         self.status = 200
         self.token = TOKEN
         self.url = ""
+        self.ahead = 0  # seconds by which its clock differs from this machine's
 
     async def handle(self, request):
         form = await request.post()
@@ -64,6 +66,11 @@ class TokenServer:
             return web.json_response({"error": "invalid_grant"}, status=400)
         self.heads.append(json.loads(decoded(head)))
         self.asked.append(json.loads(decoded(claims)))
+        if abs(self.asked[-1]["iat"] - time.time() - self.ahead) > 60:
+            described = "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe."
+            told = {"error": "invalid_grant", "error_description": described}
+            date = formatdate(time.time() + self.ahead, usegmt=True)
+            return web.json_response(told, status=400, headers={"Date": date})
         answer = {"access_token": self.token, "expires_in": 3600, "token_type": "Bearer", **self.answer}
         return web.json_response(answer, status=self.status)
 
@@ -120,6 +127,19 @@ def test_a_service_accounts_key_is_exchanged_for_a_token_that_the_api_takes(sand
     assert claims["exp"] - claims["iat"] == 3600
     assert server.heads == [{"alg": "RS256", "typ": "JWT", "kid": "k1"}]
     assert [(call["project"], call["user"]) for call in sandbox.calls()] == [("p1", "u1")]
+
+
+@pytest.mark.parametrize("ahead", [-7_200, 900])
+def test_a_machine_whose_clock_is_wrong_dates_its_assertion_by_the_endpoints_clock(ahead):
+    server = TokenServer()
+    server.ahead = ahead
+
+    async def scenario(url):
+        return await google_auth.access_token(account(url), scope=SCOPE)
+
+    assert exchange(server, scenario) == TOKEN
+    assert len(server.asked) == 2
+    assert server.asked[1]["exp"] - server.asked[1]["iat"] == 3600
 
 
 def test_calls_that_need_a_token_at_once_share_one_exchange(sandbox):

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import time
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
@@ -87,12 +89,19 @@ def _name(secret: dict[str, Any], scope: str) -> str:
 
 
 async def _exchange(credential: OpenCredential, scope: str) -> tuple[str, float]:
+    response = await _ask(credential, scope)
+    if _is_of_the_clock(response) and (ahead := _ahead(response)):
+        response = await _ask(credential, scope, ahead=ahead)  # dated by the endpoint's own clock
+    return _answer(credential, response)
+
+
+async def _ask(credential: OpenCredential, scope: str, *, ahead: float = 0.0) -> OutboundResponse:
     uri = str(credential.secret.get("token_uri") or TOKEN_URI)
     # In a thread: loading a key also checks it, which takes many milliseconds.
-    assertion = await asyncio.to_thread(_assertion, credential, uri, scope)
+    assertion = await asyncio.to_thread(_assertion, credential, uri, scope, ahead=ahead)
     body = urlencode({"grant_type": GRANT_TYPE, "assertion": assertion}).encode()
     try:
-        response = await shared_client().send(
+        return await shared_client().send(
             "POST",
             uri,
             policy=outbound_policy(),
@@ -106,11 +115,23 @@ async def _exchange(credential: OpenCredential, scope: str) -> tuple[str, float]
     except OutboundFailed as failure:
         message = f"no access token: {failure.message}"
         raise ProviderError(None, message, code=failure.details["reason"], outcome="not_sent") from failure
-    return _answer(credential, response)
 
 
-def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
-    """Return a signed JWT (RFC 7523) that asks for the scope."""
+def _is_of_the_clock(response: OutboundResponse) -> bool:
+    """Whether the endpoint refuses an assertion because by its clock it is too old, or of the future."""
+    return response.status == HTTPStatus.BAD_REQUEST and b"in a reasonable timeframe" in response.body
+
+
+def _ahead(response: OutboundResponse) -> float:
+    """Return how far the endpoint's clock is ahead of this machine's, in seconds; 0: it does not say."""
+    try:
+        return parsedate_to_datetime(response.headers.get("Date", "")).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _assertion(credential: OpenCredential, audience: str, scope: str, *, ahead: float) -> str:
+    """Return a signed JWT (RFC 7523) that asks for the scope; `ahead`: seconds to add to this machine's clock."""
     secret = credential.secret
     try:
         key = load_pem_private_key(secret["private_key"].encode(), password=None)
@@ -118,7 +139,7 @@ def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
         key = None
     if not isinstance(key, rsa.RSAPrivateKey):
         raise _unusable(credential, "its private_key is no RSA key in PEM form")  # the parser's words could leak it
-    now = int(time.time())
+    now = int(time.time() + ahead)
     claims = {
         "iss": secret["client_email"],
         "scope": scope,
