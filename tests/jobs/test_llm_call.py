@@ -187,6 +187,7 @@ def test_each_endpoint_has_its_address(provider, endpoint, path):
             {"endpoint": "/v1/embeddings", "body": {"input": "a"}, "stream": True},
             "stream: this endpoint answers in one",
         ),
+        ({"body": {"messages": [1], "n": 2}, "stream": True}, "stream: the pieces of several answers come mixed"),
         ({"provider": "anthropic", "body": {"messages": [1]}}, "body.max_tokens is missing"),
         ({"provider": "gemini", "model": "a/b", "body": {"contents": [1]}}, "model: the name of a Gemini model"),
         (

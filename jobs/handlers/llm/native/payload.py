@@ -82,6 +82,10 @@ class LlmCall(ModelPayload):
             raise ValueError(f"endpoint: {self.endpoint!r} is none that is known of {self.provider}; known: {known}")
         if self.stream and not endpoint.streams:
             raise ValueError("stream: this endpoint answers in one piece")
+        if self.stream and self.answers > 1:
+            raise ValueError(
+                "stream: the pieces of several answers come mixed; leave it out, and all are in the result"
+            )
         for way in (self, *(other.payload for other in self.ways())):
             if way.provider != self.provider:
                 raise ValueError("fallback: another provider would need another body; use llm.generate")
