@@ -117,6 +117,8 @@ REMEDIES_BY_CODE: dict[str, str] = {
 UNSTORABLE_ESCAPE = re.compile(
     r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+# Too slow, or too early: the call might have been a replay (RFC 8470, 5.2).
+_ASKS_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY})
 UNANSWERED = frozenset({"timeout", "connection_broken"})
 DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
 
@@ -229,7 +231,7 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     if failure.outcome == "not_sent" or failure.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     if failure.outcome == "answered":
-        asks_again = failure.status == HTTPStatus.REQUEST_TIMEOUT or failure.details.get(SHOULD_RETRY) is True
+        asks_again = failure.status in _ASKS_AGAIN or failure.details.get(SHOULD_RETRY) is True
         return repeatable and (asks_again or _is_server_error(failure.status))
     return repeatable and failure.code not in {"invalid_payload", "result_not_json"}
 

@@ -37,6 +37,7 @@ def failure(status: int | None = None, *, outcome="answered", code="x") -> Failu
     [
         (failure(429), True, True),
         (failure(408), True, False),
+        (failure(425), True, False),
         (failure(500), True, False),
         (failure(502), True, False),
         (failure(503), True, False),
