@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import json
 import os
 import resource
 import threading
@@ -50,6 +51,17 @@ def test_asynchronous_and_synchronous_handlers_are_carried_out(driven):
     }
     assert all(isinstance(outcome, Succeeded) for outcome in driven.outcomes)
     assert driven.loop.active == 0
+
+
+@pytest.mark.parametrize("together", [None, "k"])
+def test_half_of_a_surrogate_pair_does_not_cost_a_result(driven, together):
+    @handler(kind="test.halves", service="test", payload=Number, coalesce=together and Coalesce(key=lambda _: "k"))
+    async def halves(jobs: Any) -> Any:
+        done = Done({"text": "cut \ud83d", "\udc00": [1.5, float("nan")]})
+        return [done] if together else done
+
+    [outcome] = driven.run(claimed("test.halves")._replace(coalesce_key=together))
+    assert json.loads(outcome.result) == {"text": "cut \ufffd", "\ufffd": [1.5, None]}
 
 
 def test_nothing_of_an_ended_job_waits_for_the_garbage_collector(driven):

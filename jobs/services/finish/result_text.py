@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -33,7 +34,7 @@ def result_text(result: Any) -> str | None:
     """
     if result is None:
         return None
-    text, limit = pydantic_core.to_json(result, inf_nan_mode="null"), settings.QUEUEOPS.max_result_bytes
+    text, limit = _json(result), settings.QUEUEOPS.max_result_bytes
     if len(text) > limit and settings.QUEUEOPS.result_store:
         raise ResultTooLarge(len(text), limit)
     return _kept(text, limit)
@@ -41,7 +42,18 @@ def result_text(result: Any) -> str | None:
 
 def partial_text(partial: Any) -> str:
     """Return the result so far, for the job's next run, as JSON text. It must fit into the job's row."""
-    return _kept(pydantic_core.to_json(partial, inf_nan_mode="null"), settings.QUEUEOPS.max_payload_bytes)
+    return _kept(_json(partial), settings.QUEUEOPS.max_payload_bytes)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return pydantic_core.to_json(value, inf_nan_mode="null")
+    except pydantic_core.PydanticSerializationError:
+        # Half of a surrogate pair has no UTF-8, but an escape in JSON, and must not cost the call's result.
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            text = json.dumps(value, default=pydantic_core.to_jsonable_python)
+            return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":")).encode()
+        raise
 
 
 def _kept(text: bytes, limit: int) -> str:
