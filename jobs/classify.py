@@ -189,7 +189,8 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
     """Return details as JSON has them: an error's own code made them, and the executor must be able to write them."""
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(details, default=str))
+        # The constants NaN and Infinity become texts: PostgreSQL would refuse the whole outcome.
+        plain: dict[str, Any] = json.loads(json.dumps(details, default=str), parse_constant=str)
     except Exception as fault:  # noqa: BLE001 - `str` runs the handler's code
         return {"details_left_out": f"they are not JSON: {type(fault).__qualname__}"}
     return plain

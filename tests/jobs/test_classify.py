@@ -109,6 +109,10 @@ def test_what_a_handler_raises_is_described():
     assert failure_of(error) == Failure(
         "too_fast", "a.B", "slow\N{REPLACEMENT CHARACTER} down", "answered", 429, 7, {"exception_class": "a.B"}
     )
+    endless = ProviderError(
+        400, "no", code="no", outcome="answered", details={"score": float("nan"), "limits": [float("-inf"), 2.5]}
+    )
+    assert failure_of(endless).details == {"score": "NaN", "limits": ["-Infinity", 2.5]}
     assert failure_of(UnknownKind("gone")).code == "unknown_kind"
     assert failure_of(UnknownKind("gone")).outcome == "not_sent"
     assert failure_of(KeyError("x")) == Failure("handler_error", "builtins.KeyError", "KeyError: 'x'")
