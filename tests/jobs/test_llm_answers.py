@@ -13,6 +13,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.gemini import GEMINI
 from jobs.handlers.llm.openai import OPENAI
 from jobs.handlers.llm.reading import AnswerReader, EventReader
+from ratelimits.costs import Usage
 from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import API_KEY, ask
@@ -69,10 +70,40 @@ def test_a_refusal_of_the_model_is_its_answer():
     assert result_of({"choices": [choice]}, provider="openai")["text"] == "I cannot say."
 
 
-@every_case("usage", [None, [], {"promptTokenCount": "5"}, {"promptTokenCount": -1}, {"promptTokenCount": True}])
+@every_case("usage", [None, [], *({"promptTokenCount": count} for count in ("5", -1, True, 5.5, float("nan"), 1e300))])
 def test_a_usage_that_makes_no_sense_is_none(usage):
     done = answered_with(said(json.dumps({**STOPPED, "usageMetadata": usage})))
     assert (done.cost, done.result["usage"]) == (None, None)
+
+
+NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+def chunk(text=None, *, reason=None, usage=None):
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}], "usage": usage}
+
+
+def test_a_server_that_counts_nothing_has_not_said_that_the_answer_was_free():
+    choice = {"message": {"content": "blue"}, "finish_reason": "stop"}
+    done = answered_with(said(json.dumps({"choices": [choice], "usage": NOTHING})), provider="openai")
+    assert (done.cost, done.usage) == (None, None)
+    events = [chunk("sky ", usage=NOTHING), chunk("blue", usage=NOTHING), {"error": {"message": "the model crashed"}}]
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    error = failure_of(said(text, content_type="text/event-stream"), stream=True, provider="openai")
+    assert error.used in (None, (None, None))
+
+
+def test_the_counts_at_the_end_of_a_stream_replace_the_zeros_before():
+    counted = {"prompt_tokens": 12.0, "completion_tokens": 3.0, "total_tokens": 15.0}
+    events = [
+        chunk("sky ", usage=NOTHING),
+        chunk("blue", reason="stop", usage=NOTHING),
+        {"choices": [], "usage": counted},
+    ]
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    done = answered_with(said(text, content_type="text/event-stream"), stream=True, provider="openai")
+    assert (done.cost, done.usage) == (15, Usage(12, None, 3, 15))
+    assert done.result["usage"] == {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15}
 
 
 @every_case("text", ["", "<html>", "{", "[" * 100_000, '"text"', "null", "{}", "[]", '{"candidates": 5}'])

@@ -159,7 +159,7 @@ def knows(event: dict[str, Any]) -> bool:
 
 def cost(answer: Generation) -> int | None:
     """Return input and output tokens together; Anthropic's limits count them apart."""
-    return answer.usage.get("total_tokens")
+    return answer.counts.get("total_tokens")
 
 
 def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:

@@ -126,15 +126,20 @@ class Generation:
     def count(self, usage: Any, names: Mapping[str, str]) -> None:
         """Take the whole numbers of a usage object, which are cumulative; `names`: the provider's names to ours."""
         if isinstance(usage, dict):
-            found = {ours: usage.get(theirs) for theirs, ours in names.items()}
-            counts = {name: number for name, number in found.items() if type(number) is int}
-            for name, number in counts.items():
-                if 0 <= number <= MAX_TOKENS_OF_A_CALL:
-                    self.usage[name] = max(number, self.usage.get(name, 0))
+            for theirs, name in names.items():
+                number: Any = usage.get(theirs)
+                if type(number) in (int, float) and 0 <= number <= MAX_TOKENS_OF_A_CALL and number == int(number):
+                    self.usage[name] = max(int(number), self.usage.get(name, 0))  # some servers write 12.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The usage without zeros for what there is: a server that does not count, or has not yet, states zeros."""
+        there = ("input_tokens", "output_tokens", "total_tokens") if self._bytes else ()
+        return {name: number for name, number in self.usage.items() if number or name not in there}
 
     def used(self) -> Usage | None:
         """Return the provider's counts by unit; None: it stated none. Thoughts count as output."""
-        found = self.usage
+        found = self.counts
         if not found:
             return None
         output = found.get("output_tokens")

@@ -126,7 +126,7 @@ def knows(event: dict[str, Any]) -> bool:
 
 def cost(answer: Generation) -> int | None:
     """Return the input tokens: Gemini's limits do not count output."""
-    return answer.usage.get("input_tokens")
+    return answer.counts.get("input_tokens")
 
 
 def _first(candidates: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
         fitting = await off_loop(with_data, asked, result, dialect, answer, size=len(result["text"]))
         if is_last:
             fitting = {**fitting, **_summed([*finished, result]), "parts": [_without_text(one) for one in finished]}
-        known = None if is_last else answer.usage.get("input_tokens")
+        known = None if is_last else answer.counts.get("input_tokens")
         return Done(routed(job, fitting), cost=cost, known_cost=known, usage=usage)
     finished = [*finished, result]
     if len(finished) < total:

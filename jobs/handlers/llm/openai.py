@@ -272,7 +272,7 @@ def knows(event: dict[str, Any]) -> bool:
 
 def cost(answer: Generation) -> int | None:
     """Return input and output tokens together."""
-    usage = answer.usage
+    usage = answer.counts
     if "total_tokens" in usage:
         return usage["total_tokens"]
     if "input_tokens" in usage and "output_tokens" in usage:

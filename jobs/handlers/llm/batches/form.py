@@ -43,7 +43,7 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
         return Done(
             with_data(payload, storable(answer.result(), secrets), dialect, answer),
             cost=dialect.cost(answer),
-            known_cost=answer.usage.get("input_tokens"),
+            known_cost=answer.counts.get("input_tokens"),
             usage=answer.used(),
         )
 

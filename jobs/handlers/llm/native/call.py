@@ -116,6 +116,6 @@ def _done(payload: LlmCall, answer: Generation, body: Any, secrets: tuple[str, .
     return Done(
         storable({"status": HTTPStatus.OK.value, "body": body, **told}, secrets),
         cost=dialect.cost(answer),
-        known_cost=answer.usage.get("input_tokens"),
+        known_cost=answer.counts.get("input_tokens"),
         usage=answer.used(),
     )
