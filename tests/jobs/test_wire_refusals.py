@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +51,8 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "minimax_no_credit": (402, "credit_gone", None, False, True),
     "minimax_no_credit_in_anthropics_form": (402, "credit_gone", None, False, True),
     "siliconflow_no_credit": (402, "credit_gone", None, False, True),
+    "zai_no_credit": (402, "credit_gone", None, False, True),
+    "zai_no_credit_in_anthropics_form": (402, "credit_gone", None, False, True),
     "gateway_no_credit": (402, "credit_gone", None, False, True),
     "anthropic_tokens": (429, "rate_limit_error", ("input_tokens", 12), True, False),
     "anthropic_spend_of_the_month": (402, "credit_gone", None, False, True),
@@ -221,6 +224,31 @@ def test_rate_headers_in_the_body_say_how_long_a_quota_lasts(message, per_day):
     for broken in (None, 7, {"headers": [1]}, {"headers": {"X-RateLimit-Reset": [until]}}):
         error["metadata"] = broken
         assert DIALECTS["openai"].push_back(429, {}, json.dumps({"error": error}).encode()) is not None
+
+
+@every_case(
+    ("code", "words", "is_told"),
+    [
+        ("1308", "Usage limit reached for 5 hour. Your limit will reset at {beijing}", True),
+        ("1308", "已达到 5\n小时的使用上限。您的限额将在 {beijing} 重置。", True),
+        ("1310", "[1310][Weekly/Monthly Limit Exhausted. Your limit will reset at {beijing}]", True),
+        ("usage_limit", "Usage limit reached. It resets at {utc} UTC.", True),
+        ("usage_limit", "Usage limit reached. It resets at {utc}Z.", True),
+        ("usage_limit", "Usage limit reached. It resets at {utc}", False),  # nobody knows whose hours these are
+        ("1308", "Your limit will reset at 2026-99-99 99:99:99", False),
+        ("1308", "Your limit will reset at 2020-01-01 00:00:00", False),
+        ("1302", "High concurrency usage of this API, please reduce concurrency", False),
+    ],
+)
+@every_case("provider", ["openai", "anthropic"])
+def test_a_moment_in_the_message_says_how_long_a_quota_lasts(provider, code, words, is_told):
+    until = datetime.now(UTC) + timedelta(hours=3)
+    beijing, utc = (f"{one:%Y-%m-%d %H:%M:%S}" for one in (until.astimezone(timezone(timedelta(hours=8))), until))
+    error = {"type": "rate_limit_error", "code": code, "message": words.format(beijing=beijing, utc=utc)}
+    found = DIALECTS[provider].push_back(429, {}, json.dumps({"error": error}).encode())
+    assert found is not None
+    assert (found.retry_after is not None) == is_told
+    assert not is_told or 10_790 <= (found.retry_after or 0) <= 10_800
 
 
 def test_credit_that_is_gone_is_that_whatever_the_status():

@@ -29,6 +29,7 @@ from .dialect import (
     ModelRequest,
     codes_of,
     phrases,
+    reset_told,
     with_options,
 )
 from .tokens import DEFAULT_OUTPUT_TOKENS
@@ -41,7 +42,7 @@ VERSION = "2023-06-01"
 
 WORDS = ErrorWords(
     too_long=phrases(r"^prompt is too long", r"exceed context limit"),
-    no_credit_codes=frozenset({"enforced_spend_limit_reached"}),
+    no_credit_codes=frozenset({"enforced_spend_limit_reached", "1113"}),  # the number is Zhipu's and Z.ai's
     no_credit=phrases(
         r"^your credit balance is too low",
         r"^you have reached your specified (?:\w+ )?api usage limits",
@@ -175,7 +176,7 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
         return None
     message = short_text(error.get("message"), most=10_000)
     said = _LIMIT_IN_MESSAGE.search(message)
-    retry_after = told_delay(headers)
+    retry_after = told_delay(headers) or reset_told(error, message)
     if said:
         read = read_quota_name(said[2])
         cap = cap_of(said[1].replace(",", "")) if read.period == "minute" else None

@@ -36,6 +36,7 @@ from .dialect import (
     ModelRequest,
     codes_of,
     phrases,
+    reset_told,
     with_options,
 )
 
@@ -331,7 +332,7 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     gauge = _gauge_of(violation, gauges) if violation else None
     retry_after = (
         told_delay(headers)
-        or (told_span(in_message[1]) if in_message else None)
+        or (told_span(in_message[1]) if in_message else reset_told(error, message))
         or (bounded_delay(gauge.reset_seconds or 0.0) if gauge else None)
     )
     found = refusal_in_headers(headers, retry_after)
