@@ -15,12 +15,11 @@ A provider, or a program in its place, may send anything. Nothing here raises, a
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from queueops.core.values.retry_after import A_MOMENT, MILLISECONDS
+from queueops.core.values.retry_after import A_MOMENT, MILLISECONDS, their_now
 
 MAX_HEADER = 1000
 MAX_POLICIES = 20
@@ -62,7 +61,8 @@ class StatedQuota:
 def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
     """Return the quotas that an answer's headers state, empty ones first; at most MAX_POLICIES."""
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_rates(name.lower())}
-    found = list(_named(fields)) or list(_unnamed(fields))
+    now = their_now(headers)
+    found = list(_named(fields, now)) or list(_unnamed(fields, now))
     return sorted(found[:MAX_POLICIES], key=lambda quota: quota.remaining != 0)
 
 
@@ -79,11 +79,12 @@ def read_quotas(headers: Mapping[str, str]) -> list[StatedQuota]:
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_quotas(name.lower())}
     if not fields:
         return []
-    found = [*_of_anthropic(fields), *_by_unit(fields)]
+    now = their_now(headers)
+    found = [*_of_anthropic(fields, now), *_by_unit(fields, now)]
     return found or read_rate_headers(headers)
 
 
-def _of_anthropic(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+def _of_anthropic(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
     apart = any(f"{_ANTHROPIC}-{unit}-limit" in fields for unit in ("input-tokens", "output-tokens"))
     for unit in ("requests", "input-tokens", "output-tokens", *(() if apart else ("tokens",))):
         quota = StatedQuota(
@@ -91,7 +92,7 @@ def _of_anthropic(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
             unit=unit.replace("-", "_"),
             capacity=_amount(fields.get(f"{_ANTHROPIC}-{unit}-limit")) or None,
             remaining=_amount(fields.get(f"{_ANTHROPIC}-{unit}-remaining")),
-            reset_seconds=_until(fields.get(f"{_ANTHROPIC}-{unit}-reset")),
+            reset_seconds=_until(fields.get(f"{_ANTHROPIC}-{unit}-reset"), now),
         )
         if quota.capacity is not None:
             yield quota
@@ -103,10 +104,11 @@ def read_units(headers: Mapping[str, str]) -> list[StatedQuota]:
 
     Quotas that make no sense are left out: without a positive limit, or with more left than the limit.
     """
-    return list(_by_unit({name.lower(): value[:MAX_HEADER] for name, value in headers.items()}))
+    fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items()}
+    return list(_by_unit(fields, their_now(headers)))
 
 
-def _by_unit(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+def _by_unit(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
     for field in sorted(fields):
         match = _UNIT_FIELD.fullmatch(field)
         if match is None:
@@ -116,7 +118,7 @@ def _by_unit(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
         remaining = _amount(fields.get(f"x-ratelimit-remaining-{name}"))
         told = fields.get(f"x-ratelimit-reset-{name}", "")
         if capacity is not None and (remaining is None or remaining <= capacity):
-            reset = parse_span(told) or _span(told) or None
+            reset = parse_span(told) or _span(told, now) or None
             window = _PERIODS.get(period) or _day_by_refill(capacity, remaining, reset)
             yield StatedQuota(name, unit, capacity, window, remaining, reset)
 
@@ -144,13 +146,13 @@ def parse_span(text: str) -> float | None:
     return total + float(last or 0) / (1000 if last_unit == "ms" else 1) or None
 
 
-def _until(text: str | None) -> float | None:
+def _until(text: str | None, now: float) -> float | None:
     """Return the seconds until a moment that is written as in RFC 3339."""
     try:
         at = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return None if at.tzinfo is None else max(0.0, at.timestamp() - time.time())
+    return None if at.tzinfo is None else max(0.0, at.timestamp() - now)
 
 
 def _is_about_quotas(name: str) -> bool:
@@ -161,7 +163,7 @@ def _is_about_rates(name: str) -> bool:
     return name.startswith(_PREFIXES)
 
 
-def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+def _named(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
     """Read the form since -08: `RateLimit-Policy: "burst";q=100;w=60` beside `RateLimit: "burst";r=0;t=12`."""
     policies = {name: given for name, given in _items(fields.get("ratelimit-policy", "")) if "q" in given}
     states = {name: given for name, given in _items(fields.get("ratelimit", "")) if "r" in given}
@@ -173,18 +175,18 @@ def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
             capacity=_amount(policy.get("q")) or None,
             window_seconds=_amount(policy.get("w")) or None,
             remaining=_amount(state.get("r")),
-            reset_seconds=_span(state.get("t")),
+            reset_seconds=_span(state.get("t"), now),
         )
 
 
-def _unnamed(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+def _unnamed(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
     """Read the forms up to -07: one quota's limit, remaining and reset. The policy with that limit has the window."""
     together = dict(part.strip().partition("=")[::2] for part in fields.get("ratelimit", "").split(",")[:MAX_POLICIES])
     first = next((prefix for prefix in _PREFIXES if f"{prefix}-limit" in fields), "ratelimit")
     limits = fields.get(f"{first}-limit", "")
     capacity = _amount(together.get("limit") or limits.partition(",")[0]) or None
     remaining = _amount(together.get("remaining") or fields.get(f"{first}-remaining"))
-    reset = _span(together.get("reset") or fields.get(f"{first}-reset"))
+    reset = _span(together.get("reset") or fields.get(f"{first}-reset"), now)
     policies = f"{fields.get('ratelimit-policy', '')},{limits.partition(',')[2]}"
     windows = {_amount(name): _amount(given.get("w")) for name, given in _items(policies)}
     if capacity is None and len(windows) == 1:
@@ -209,13 +211,13 @@ def _amount(text: str | None) -> float | None:
     return min(float(text), MAX_AMOUNT)
 
 
-def _span(text: str | None) -> float | None:
+def _span(text: str | None, now: float) -> float | None:
     """Read a span or a moment as seconds from now. Moments: RFC 3339, or seconds or milliseconds since 1970."""
     if text is None:
         return None
     if not _NUMBER.fullmatch(text.strip()):
-        return parse_span(text) or _until(text.strip())
+        return parse_span(text) or _until(text.strip(), now)
     seconds = float(text)  # above A_MOMENT: since 1970, in seconds (GitHub, others) or milliseconds (OpenRouter)
     if seconds > MILLISECONDS:
         seconds /= 1000
-    return max(0.0, seconds - time.time()) if seconds > A_MOMENT else min(seconds, MAX_AMOUNT)
+    return max(0.0, seconds - now) if seconds > A_MOMENT else min(seconds, MAX_AMOUNT)

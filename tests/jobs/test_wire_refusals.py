@@ -7,6 +7,7 @@ import json
 import re
 import time
 from datetime import UTC, datetime, timedelta, timezone
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, cast
 
@@ -249,6 +250,38 @@ def test_a_moment_in_the_message_says_how_long_a_quota_lasts(provider, code, wor
     assert found is not None
     assert (found.retry_after is not None) == is_told
     assert not is_told or 10_790 <= (found.retry_after or 0) <= 10_800
+
+
+@every_case("skew", [-7_200, -3, 0, 7_200])
+@every_case(
+    "headers",
+    [
+        {"x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "{s}"},
+        {"x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "{ms}"},
+        {"x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "{at}"},
+        {
+            "anthropic-ratelimit-requests-limit": "50",
+            "anthropic-ratelimit-requests-remaining": "0",
+            "anthropic-ratelimit-requests-reset": "{at}",
+        },
+        {"retry-after": "{s}"},
+        {"retry-after": "{http}"},
+    ],
+)
+def test_a_moment_is_one_of_the_clock_that_states_it(headers, skew):
+    now = time.time() + skew
+    at = now + 600
+    told = {
+        "s": str(int(at)),
+        "ms": str(int(at * 1000)),
+        "at": datetime.fromtimestamp(at, UTC).isoformat(),
+        "http": formatdate(at, usegmt=True),
+    }
+    said = {name: text.format(**told) for name, text in headers.items()} | {"Date": formatdate(now, usegmt=True)}
+    host = "api.anthropic.com" if "anthropic" in next(iter(headers)) else "api.example.org"
+    found = parse_refusal(429, said, b"{}", host)
+    assert found is not None
+    assert 596 <= (found.retry_after or 0) <= 601
 
 
 def test_credit_that_is_gone_is_that_whatever_the_status():

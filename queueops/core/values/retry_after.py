@@ -12,6 +12,7 @@ MAX_RETRY_AFTER_SECONDS = 86_400.0
 MAY_SPEAK_OF_A_QUOTA = frozenset({403, 413, 429, 498})  # statuses that may be due to a quota; a 429 always is
 A_MOMENT = 1_000_000_000.0  # a larger number is a time since 1970, in seconds, and no span
 MILLISECONDS = 100 * A_MOMENT  # a larger number is a time since 1970 in milliseconds
+CLOCKS_DIFFER_SECONDS = 5.0
 MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
         value: The header. It holds seconds, also with their unit, or a moment (an HTTP date, or seconds or milliseconds
             since 1970). If the header came several times, the longest wait counts. Negative, past and garbled values
             are ignored.
-        date: The answer's own Date header. The wait until an HTTP date is counted from it, so that the difference
+        date: The answer's own Date header. The wait until a moment is counted from it, so that the difference
             between the provider's clock and ours does not matter.
     """
     if value is None:
@@ -64,13 +65,24 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
         seconds = max(float(one[1]) for one in told if one)
         if seconds > A_MOMENT:  # decades, so no span: some servers state a time
             logger.info("Retry-After: %s is taken for a moment", text)
-            seconds = (seconds / 1000 if seconds > MILLISECONDS else seconds) - time.time()
+            seconds = (seconds / 1000 if seconds > MILLISECONDS else seconds) - their_now({"date": date or ""})
     else:
         until = _http_date(text)
         if until is None:
             return None
         seconds = (until - (_http_date((date or "")[:MAX_CHARACTERS]) or datetime.now(UTC))).total_seconds()
     return min(seconds, MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) and seconds > 0 else None
+
+
+def their_now(headers: Mapping[str, str]) -> float:
+    """
+    Return the seconds since 1970 by the clock of who answered, to count moments from that an answer states.
+
+    A clock that differs from ours by less than CLOCKS_DIFFER_SECONDS is taken for ours: a Date has no fractions.
+    """
+    date = next((text for name, text in headers.items() if name.lower() == "date"), "")
+    told, ours = _http_date(date[:MAX_CHARACTERS]), time.time()
+    return ours if told is None or abs(told.timestamp() - ours) < CLOCKS_DIFFER_SECONDS else told.timestamp()
 
 
 def _http_date(text: str) -> datetime | None:
