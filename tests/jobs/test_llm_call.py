@@ -322,6 +322,37 @@ def test_a_long_response_is_kept_alive_by_events_that_say_nothing():
     assert (answer.text, answer.usage["total_tokens"]) == ("Blue.", 6)
 
 
+CALLED = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "add", "arguments": '{"a": 1}'}
+OTHER = {**CALLED, "id": "fc_2", "call_id": "call_2", "arguments": '{"a": 2}'}
+
+
+def done(index: int, item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+@every_case(
+    "events",
+    [
+        [response(output=[CALLED, OTHER])],
+        [done(0, CALLED), done(1, OTHER), response(output=[CALLED, OTHER])],
+        [done(0, CALLED), done(1, OTHER), response(output=[])],
+        [done(0, CALLED), done(0, OTHER), response(output=None)],
+        [done(1, CALLED), response(output=[OTHER])],
+    ],
+)
+def test_calls_of_tools_are_told_once_whether_a_gateway_repeats_them_at_the_end_or_not(events):
+    told = read(*events).result()
+    assert [(call["id"], call["arguments"]["a"]) for call in told["tool_calls"]] == [("call_1", 1), ("call_2", 2)]
+    assert told["complete"] is True
+
+
+def test_a_stream_of_responses_may_end_without_its_output():
+    end = response()
+    del end["response"]["output"]
+    answer = read(TEXT, done(0, {"type": "message"}), end)
+    assert (answer.text, answer.result()["complete"], answer.usage["total_tokens"]) == ("Blue.", True, 6)
+
+
 LIMITED = {"code": "rate_limit_exceeded", "message": "slow down"}
 
 

@@ -83,20 +83,19 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     kind = event.get("type")
     if kind == "response.output_text.delta":
         answer.add_text(event.get("delta"))
+    elif kind == "response.output_item.done":
+        _add_called(answer, event.get("output_index"), event.get("item"))
     told = event.get("response") if kind in _ENDS_OF_A_RESPONSE else event
-    if not isinstance(told, dict) or not isinstance(told.get("output"), list):
+    output = told.get("output") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or not (kind in _ENDS_OF_A_RESPONSE or isinstance(output, list)):
         return
     has_text = bool(answer.pieces)  # the stream's events have brought the text already
-    for place, item in enumerate(told["output"]):
-        if not isinstance(item, dict):
-            continue
-        parts = item.get("content")
-        for part in parts if isinstance(parts, list) and item.get("type") == "message" else ():
+    for place, item in enumerate(output if isinstance(output, list) else ()):  # gateways leave it empty, or out
+        parts = item.get("content") if isinstance(item, dict) and item.get("type") == "message" else None
+        for part in parts if isinstance(parts, list) else ():
             if isinstance(part, dict) and part.get("type") == "output_text" and not has_text:
                 answer.add_text(part.get("text"))
-        if item.get("type") == "function_call":
-            name, arguments = item.get("name"), item.get("arguments")
-            answer.add_call(place, name=name, call_id=item.get("call_id"), arguments=arguments)
+        _add_called(answer, place, item)
     details = told.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     # Azure sends the error in the next event.
@@ -107,6 +106,16 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     answer.count(usage, _RESPONSE_COUNTS)
     if isinstance(usage, dict):
         answer.count(usage.get("input_tokens_details"), {"cached_tokens": "cached_tokens"})
+
+
+def _add_called(answer: Generation, place: Any, item: Any) -> None:
+    """Add a call of a tool, which a stream brings twice: as an item that is done, and in the whole at its end."""
+    if not isinstance(item, dict) or item.get("type") != "function_call":
+        return
+    call_id = item.get("call_id")
+    key = call_id if isinstance(call_id, str) else place if type(place) is int else None
+    if key not in answer.calls:
+        answer.add_call(key, name=item.get("name"), call_id=call_id, arguments=item.get("arguments"))
 
 
 def knows_response(event: dict[str, Any]) -> bool:
