@@ -143,10 +143,14 @@ class Weighed:
     places: dict[UUID, tuple[int, ...]] = field(default_factory=dict)
     room: dict[int, int] = field(default_factory=dict)
 
+    def has_room(self, place: int, amount: int) -> bool:
+        """What costs nothing has room even where more was spent than the budget has by now: it was lowered."""
+        return amount <= max(0, self.room[place])
+
     def take_more(self, job_id: UUID, amount: int) -> bool:
         """Take `amount` more for a call that may go, if all its budgets have room; say whether they had."""
         places = self.places[job_id]
-        if any(self.room[place] < amount for place in places):
+        if not all(self.has_room(place, amount) for place in places):
             return False
         self.room.update((place, self.room[place] - amount) for place in places)
         return True
@@ -202,7 +206,8 @@ def weigh_budgets(calls: Sequence[AskedMoney]) -> Weighed:
             continue
         places = [(rule, standings[rule.id, key]) for rule, key in wanted[call.job_id] if (rule.id, key) in standings]
         short = next(
-            ((rule, one) for rule, one in places if call.most is None or call.most > weighed.room[one.period]), None
+            ((rule, one) for rule, one in places if call.most is None or not weighed.has_room(one.period, call.most)),
+            None,
         )
         if short is None:
             weighed.places[call.job_id] = tuple(one.period for _, one in places)

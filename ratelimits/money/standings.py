@@ -103,9 +103,8 @@ def _sum(rows: QuerySet[Spend]) -> int:
 
 
 def room_of(budget_id: int, key: str) -> int | None:
-    """The rest of a budget now, in micro-units; None: the budget does not exist any more."""
+    """What is left of a budget now, in micro-units; None: the budget does not exist any more."""
     budget = Budget.objects.filter(pk=budget_id).first()
     if budget is None:
         return None
-    now = standing_of(budget, key)
-    return budget.amount - now.spent - now.held
+    return standing_of(budget, key).left

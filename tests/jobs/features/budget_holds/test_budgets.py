@@ -333,6 +333,25 @@ def test_a_deleted_budget_lets_its_jobs_go_and_without_one_nothing_is_held(model
     assert not BudgetWait.objects.exists()
 
 
+def test_what_costs_nothing_goes_under_a_budget_that_was_lowered_below_what_is_spent(model):
+    set_prices(model.service)
+    budget = a_budget(10 * BOUND)
+    submit(model, 1)
+    drain()
+    change_budget(budget.pk, {"amount": COST - 1}, actor="user:1")
+    submit(model, 1)
+    drain()
+    assert states() == {JobState.COMPLETED: 1, "queued held": 1}
+    Price.objects.update(amount=0)
+    prices.forget()
+    submit(model, 2)
+    drain()
+    assert states() == {JobState.COMPLETED: 3, "queued held": 1}
+    BudgetWait.objects.update(needed=0)
+    assert tend_budget_waits() == 1
+    assert total(Spend.objects.all()).money == COST == BudgetPeriod.objects.get().spent
+
+
 def test_what_a_crashed_worker_may_have_spent_stays_counted(model):
     set_prices(model.service)
     a_budget(BOUND)
