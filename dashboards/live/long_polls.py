@@ -23,6 +23,7 @@ from uuid import UUID
 from django.utils.http import http_date
 
 from jobs.door.errors import NotAnsweredYet
+from jobs.door.repeats import CALL
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from queueops.core.web.askers import Askers
 from queueops.core.web.asking import BODY
@@ -31,6 +32,7 @@ from queueops.core.web.leaving import LEAVING
 
 from .events import Group
 from .hub import the_hub
+from .turned_away import CLIENTS_TRIES, CallAsRead, CallsTurnedAway, is_certain_refusal
 from .waiters import Waiter
 
 ID = r"([0-9a-fA-F-]{36})"
@@ -40,7 +42,6 @@ PATHS: Mapping[str, re.Pattern[str]] = {
 }
 CALLS = re.compile(r"/(openai|anthropic)/v1/(chat/completions|embeddings|moderations|responses|messages)")
 OF_A_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
-CLIENTS_TRIES = b"x-stainless-retry-count"  # every official client sends it; docs/reference/wire-facts.md
 # Headers by which answers to requests for the same address may differ.
 TELLING_APART = frozenset(
     {b"authorization", b"x-api-key", b"x-project", b"cookie", b"origin", b"host", b"accept-encoding"}
@@ -129,6 +130,7 @@ class LongPolls:
         self._askers = askers
         self._held: dict[bytes, HeldAnswer] = {}
         self._gathering: dict[bytes, asyncio.Future[Answer]] = {}
+        self._refused = CallsTurnedAway()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = asked_in(scope)
@@ -146,8 +148,10 @@ class LongPolls:
         """
         Return the result of a call by a door; if the time ends first, the answer that says where the result will be.
         """
-        answer = Answer()
-        await self._application(scope, receive, answer.keep)
+        answer, call = Answer(), CallAsRead(scope, receive)
+        await self._application({**scope, CALL: call}, call.receive, answer.keep)
+        if is_certain_refusal(answer.messages):
+            await self._refused.note(call, self._askers.known(scope))
         place, seconds = (answer.header(name) if answer.goes_on else None for name in (b"location", b"x-queueops-wait"))
         if place is None or seconds is None:
             return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -25,7 +26,9 @@ from .repeats import digest_of, lock_request
 from .routes import routes_of
 
 REPEATED_FOR = timedelta(minutes=30)  # since a call last came; official clients wait ten minutes before each new try
+TURNED_AWAY_FOR = timedelta(seconds=65)  # official clients come again within a minute of a refusal
 MAX_EQUAL_CALLS = 1_000
+NO_JOB = UUID(int=0)  # of a call that was refused
 PREVIOUS = "previous_response_id"
 _OURS = re.compile(r"resp_([0-9a-f]{32})")
 KEY_PREFIX = "door/"  # keeps idempotency keys of requests apart from keys of jobs
@@ -41,6 +44,7 @@ def submit_call(
     actor: str,
     key: str | None = None,
     is_repeated: bool = False,
+    refused: str = "",
 ) -> UUID:
     """
     Submit a request as a job and return the job's id.
@@ -49,6 +53,7 @@ def submit_call(
         text: The body as it was written.
         key: The request's idempotency key: another request with this key is the same request.
         is_repeated: The client sends the request again, because no answer came. Returns the job that it made before.
+        refused: The digest under which `note_refused` has it, if it was refused: then it made no job.
 
     Raises:
         BadDoorRequest, NoModelRoute, QueueFull, IdempotencyKeyReused: Nothing was stored.
@@ -60,7 +65,8 @@ def submit_call(
     digest = digest_of([actor, endpoint, text])
     with transaction.atomic():
         lock_request(project_id, digest)
-        made = _made_lately(project_id, digest) if is_repeated else None
+        comes_again = is_repeated and not _was_refused(project_id, refused)
+        made = _made_lately(project_id, digest) if comes_again else None
         if made is None:
             payload = call_payload(routes_of(project_id), provider, body, text, endpoint=endpoint, where="")
             made = _submit(payload, project_id=project_id, actor=actor, key=key)
@@ -118,6 +124,26 @@ def _made_lately(project_id: str, digest: str) -> UUID | None:
     # Without a new time, a client that repeats its call for longer than REPEATED_FOR would make and pay a second job.
     DoorCall.objects.filter(pk=found.pk).update(created_at=Now())
     return found.job_id
+
+
+def note_refused(calls: Iterable[tuple[str, str]]) -> None:
+    """
+    Note calls that were refused before a job was made of them. Without it, a call that comes again would get the job,
+    and so the answer, of an equal call.
+
+    Args:
+        calls: Of each its project, and the digest that it will have when it comes again.
+    """
+    DoorCall.objects.bulk_create(
+        DoorCall(project_id=project, digest=digest, job_id=NO_JOB) for project, digest in calls
+    )
+
+
+def _was_refused(project_id: str, digest: str) -> bool:
+    """Whether a call was refused when it came before. Each refusal is good for one call."""
+    rows = DoorCall.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - TURNED_AWAY_FOR)
+    found = rows.order_by("pk").first()
+    return found is not None and bool(found.delete())
 
 
 def forget_calls() -> int:

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import connection
 
+CALL = "queueops.call"  # key in an ASGI scope: the call by a door that dashboards/live/turned_away.py reads
+
 
 def digest_of(asked: Any) -> str:
     """Return the digest by which a repeated request is recognised."""

@@ -19,6 +19,7 @@ from jobs.door.errors import BadDoorRequest, KeysOnly
 from jobs.door.files import id_in
 from jobs.door.models import Protocol
 from jobs.door.outcomes import DoorOutcome, outcome_of
+from jobs.door.repeats import CALL
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.states import UNFINISHED, JobState
 from queueops.core.errors import error_body
@@ -112,6 +113,7 @@ class SingleCall(DoorView):
             actor=self.caller.actor,
             key=self.idempotency_key(),
             is_repeated=is_repeated(request),
+            refused=_digest_of_refusal(request),
         )
         return self.answered_now(body, job) or waiting_answer(job, self.root, wait=wait)
 
@@ -194,6 +196,11 @@ def wanted_seconds(request: Request) -> float:
 def is_repeated(request: Request) -> bool:
     """Whether an official client says that it sends the request again, because no answer came."""
     return request.headers.get(CLIENTS_TRIES, "0").strip("0") != ""
+
+
+def _digest_of_refusal(request: Request) -> str:
+    call = getattr(request, "scope", {}).get(CALL)  # tests of views have no scope
+    return call.digest if call else ""
 
 
 def page_of(
