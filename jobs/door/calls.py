@@ -53,6 +53,7 @@ def submit_call(
         text: The body as it was written.
         key: The request's idempotency key: another request with this key is the same request.
         is_repeated: The client sends the request again, because no answer came. Returns the job that it made before.
+            With a key, the key says what is the same.
         refused: The digest under which `note_refused` has it, if it was refused: then it made no job.
 
     Raises:
@@ -65,7 +66,7 @@ def submit_call(
     digest = digest_of([actor, endpoint, text])
     with transaction.atomic():
         lock_request(project_id, digest)
-        comes_again = is_repeated and not _was_refused(project_id, refused)
+        comes_again = is_repeated and key is None and not _was_refused(project_id, refused)
         made = _made_lately(project_id, digest) if comes_again else None
         if made is None:
             payload = call_payload(routes_of(project_id), provider, body, text, endpoint=endpoint, where="")

@@ -156,6 +156,17 @@ def test_a_call_that_a_client_sends_again_is_the_same_job_for_some_minutes(door:
 
 
 @pytest.mark.django_db
+def test_a_call_with_a_key_that_comes_again_gets_the_job_of_its_own_key(door: Door):
+    def ask_for(key: str, tries: str) -> str:
+        told = ask(door, "responses", BODIES["responses"], Idempotency_Key=key, **{"x-stainless-retry-count": tries})
+        return str(told.json()["id"])
+
+    first, second = ask_for("a", "0"), ask_for("b", "0")
+    assert (ask_for("a", "1"), ask_for("b", "1"), ask_for("a", "2")) == (first, second, first)
+    assert ask_for("c", "1") not in (first, second)  # its first try never arrived
+
+
+@pytest.mark.django_db
 def test_equal_calls_at_once_that_come_again_get_a_job_each(door: Door):
     def ask_for(tries: int) -> UUID:
         told = ask(door, "responses", BODIES["responses"], **{"x-stainless-retry-count": str(tries)})
