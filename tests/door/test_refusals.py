@@ -70,6 +70,33 @@ def test_openais_words(*, door: Door, path: str, body: Any, status: int, code: s
 
 
 @every_case(
+    ("name", "instead"),
+    [("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID"), ("OpenAI-Beta", "betas")],
+)
+def test_headers_that_would_be_lost(door: Door, name: str, instead: str):
+    batch = {"input_file_id": door.upload(line("a")), "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    call = {"model": "m-1", "messages": MESSAGES}
+    for path, body in (
+        ("chat/completions", call),
+        ("responses", {"model": "m-1", "input": "Why?"}),
+        ("batches", batch),
+    ):
+        error = door.send("POST", path, json.dumps(body), **{name: "x"}).json()["error"]
+        assert (error["code"], error["param"]) == ("invalid_request", name)
+        assert instead in error["message"]
+
+
+@every_case(("name",), [("anthropic-workspace-id",), ("anthropic-user-profile-id",), ("anthropic-beta",)])
+def test_headers_of_anthropic_that_would_be_lost(door: Door, name: str):
+    params = {"model": "claude-1", "max_tokens": 5, "messages": MESSAGES}
+    for path, body in (("", params), ("/batches", {"requests": [{"custom_id": "a", "params": params}]})):
+        where = f"/anthropic/v1/messages{path}"
+        answer = door.client.post(where, body, content_type="application/json", headers={name: "x"})
+        assert answer.status_code == 400
+        assert f"{name}: headers are not passed on" in answer.json()["error"]["message"]
+
+
+@every_case(
     ("given", "param"),
     [
         ({"completion_window": "24"}, "completion_window"),

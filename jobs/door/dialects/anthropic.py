@@ -27,7 +27,7 @@ from queueops.core.values.written import elements, member
 from queueops.core.web.downloads import download, pieces_of
 from queueops.rest.parsers import MAX_DOCUMENT_BYTES, read_document
 
-from .base import DoorView, SingleAnswer, SingleCall, page_of, refused_body
+from .base import DoorView, SingleAnswer, SingleCall, page_of, refuse_headers, refused_body
 
 ROOT = "/anthropic/v1/"
 BATCH = batches.PREFIXES[Protocol.ANTHROPIC]
@@ -39,6 +39,8 @@ LINES = "application/x-jsonl"
 BETA = "beta"  # a query parameter of every call by `client.beta`; docs/reference/wire-facts.md
 BETAS = "anthropic-beta"  # the header that switches features on
 BATCHES_BETA = "message-batches-2024-09-24"  # Node's client sends it with each batch; the door has batches
+ACCOUNT = "whose account is used is the route's credential's to say"
+HEADERS = dict.fromkeys(("anthropic-workspace-id", "anthropic-user-profile-id"), ACCOUNT)
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
@@ -61,6 +63,7 @@ class MessageBatches(DoorView):
 
     def post(self, request: Request) -> Response:
         refuse_betas(request)
+        refuse_headers(request, HEADERS)
         raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
         given, text = self.document(raw)
         refuse_unknown_members(given, ("requests",))
@@ -119,6 +122,7 @@ class Messages(SingleCall):
     endpoint = ENDPOINT
     provider = Protocol.ANTHROPIC
     root = ROOT
+    refused_headers = HEADERS
 
     def post(self, request: Request) -> Response:
         refuse_betas(request)

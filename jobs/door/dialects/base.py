@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 from uuid import UUID
@@ -93,14 +94,17 @@ class SingleCall(DoorView):
 
     Attributes:
         root: The beginning of the door's addresses.
+        refused_headers: As `refuse_headers` takes them.
     """
 
     needs: ClassVar = {"POST": SUBMIT}
     endpoint: str = ""
     provider: ClassVar[Protocol]
     root: ClassVar[str]
+    refused_headers: ClassVar[Mapping[str, str]]
 
     def post(self, request: Request) -> Response:
+        refuse_headers(request, self.refused_headers)
         ensure(self.caller, READ)  # otherwise the call would be paid for, and the caller could not read the answer
         body, text = self.document()
         wait = wanted_seconds(request)
@@ -191,6 +195,22 @@ def wanted_seconds(request: Request) -> float:
     if not 0 <= seconds <= MAX_WAIT_SECONDS:
         raise BadDoorRequest(f"X-QueueOps-Wait is a number of seconds from 0 to {MAX_WAIT_SECONDS}.")
     return seconds
+
+
+def refuse_headers(request: Request, known: Mapping[str, str]) -> None:
+    """
+    Refuse what a client asks for by headers, which would be lost: jobs carry a body and no headers.
+
+    Args:
+        known: What to do instead, by the header's name.
+
+    Raises:
+        BadDoorRequest
+    """
+    for name, instead in known.items():
+        if request.headers.get(name, "").strip():
+            fault = f"headers are not passed on: {instead}"
+            raise BadDoorRequest(f"{name}: {fault}.", fields={name: [fault]})
 
 
 def is_repeated(request: Request) -> bool:

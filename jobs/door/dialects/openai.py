@@ -33,7 +33,7 @@ from queueops.core.web.asking import BODY
 from queueops.core.web.downloads import download, pieces_of
 from ratelimits.money.reports import saved_on_batch, spent_on_batch
 
-from .base import DoorView, SingleAnswer, SingleCall, page_of, refused_body
+from .base import DoorView, SingleAnswer, SingleCall, page_of, refuse_headers, refused_body
 
 ROOT = "/openai/v1/"
 RESPONSE = "resp_"
@@ -43,6 +43,12 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/mod
 MAX_FILES_LISTED = 10_000
 MAX_BATCHES_LISTED = 100
 LINES = "application/jsonl"
+ACCOUNT = "whose account is used is the route's credential's to say"
+HEADERS = {  # of calls and batches; docs/reference/wire-facts.md
+    "OpenAI-Organization": f"{ACCOUNT}: leave organization (OPENAI_ORG_ID) out",
+    "OpenAI-Project": f"{ACCOUNT}: leave project (OPENAI_PROJECT_ID) out",
+    "OpenAI-Beta": "leave betas out",
+}
 _SECONDS = re.compile(r"[0-9]{1,9}")
 ERRORS_IN_A_LIST = 20  # errors of a batch in a list of batches; the batch's own answer has all errors kept
 
@@ -122,6 +128,7 @@ class Batches(DoorView):
         return Response(_listed(data, more=more))
 
     def post(self, request: Request) -> Response:
+        refuse_headers(request, HEADERS)
         given, _ = self.document()
         refuse_unknown_members(given, ("input_file_id", "endpoint", "completion_window", "metadata"))
         endpoint = given.get("endpoint")
@@ -163,6 +170,7 @@ class CancelBatchOf(DoorView):
 class OpenAiCall(SingleCall):
     provider = Protocol.OPENAI
     root = ROOT
+    refused_headers = HEADERS
 
     def answered_now(self, body: dict[str, Any], job: UUID) -> Response | None:
         if self.endpoint != "/v1/responses" or not body.get("background"):
