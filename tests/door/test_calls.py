@@ -120,6 +120,17 @@ def test_a_refusal_has_the_providers_status_and_is_not_asked_again(door: Door, p
 
 
 @pytest.mark.django_db
+def test_a_response_that_was_not_made_in_the_background_is_known_by_its_job_alone(door: Door):
+    told = ask(door, "responses", BODIES["responses"])
+    drain()
+    answer = door.send("GET", "responses/resp_theirs")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_such_object")
+    assert "background=True" in answer.json()["error"]["message"]
+    assert door.send("GET", "responses/resp_" + "0" * 32).json()["error"]["message"].startswith("There is no response")
+    assert door.send("GET", f"responses/resp_{UUID(told.json()['id']).hex}").json()["status"] == "completed"
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(("edges", "status"), [(("cancel",), 409), (("dispatch", "start", "fail"), 502)])
 def test_a_call_without_an_answer(door: Door, edges: tuple[str, ...], status: int):
     told = ask(door, "chat/completions", BODIES["chat/completions"])

@@ -186,14 +186,14 @@ class ResponseOf(DoorView):
     needs: ClassVar = {"GET": READ}
 
     def get(self, request: Request, name: str) -> Response:
-        return Response(response_answer(calls.find_call(id_in(name, RESPONSE), project_id=self.caller.project_id)))
+        return Response(response_answer(_response(self, name)))
 
 
 class CancelResponse(DoorView):
     needs: ClassVar = {"POST": CANCEL}
 
     def post(self, request: Request, name: str) -> Response:
-        job = calls.find_call(id_in(name, RESPONSE), project_id=self.caller.project_id)
+        job = _response(self, name)
         cancel_jobs([job.pk], actor=self.caller.actor, reason="cancelled by its producer")
         return Response(response_answer(calls.find_call(job.pk, project_id=self.caller.project_id)))
 
@@ -400,6 +400,21 @@ def _seconds(moment: datetime) -> int:
 
 def _batch(view: DoorView, name: str) -> DoorBatch:
     return batches.find_batch(id_in(name, BATCH), project_id=view.caller.project_id, door=Protocol.OPENAI)
+
+
+def _response(view: DoorView, name: str) -> Job:
+    """
+    Raises:
+        NoSuchObject
+    """
+    try:
+        return calls.find_call(id_in(name, RESPONSE), project_id=view.caller.project_id)
+    except NoSuchObject:
+        raise NoSuchObject(
+            f"There is no response {name[:80]!r} here. By its id a response is found that was created with "
+            "background=True; the answer of another is at answers/ and the id in its header X-QueueOps-Job.",
+            fields={"id": ["no such object"]},
+        ) from None
 
 
 def _made_file(view: DoorView, name: str) -> tuple[DoorBatch, bool] | None:
