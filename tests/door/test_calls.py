@@ -57,10 +57,11 @@ class Recorder:
     def __init__(self) -> None:
         self.bodies: list[str] = []
         self.status = 200
+        self.code = "why"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append((await request.read()).decode())
-        body = ANSWERS[request.path] if self.status == 200 else {"error": {"message": "No.", "code": "why"}}
+        body = ANSWERS[request.path] if self.status == 200 else {"error": {"message": "No.", "code": self.code}}
         return web.json_response(body, status=self.status)
 
 
@@ -128,6 +129,15 @@ def test_a_response_that_was_not_made_in_the_background_is_known_by_its_job_alon
     assert "background=True" in answer.json()["error"]["message"]
     assert door.send("GET", "responses/resp_" + "0" * 32).json()["error"]["message"].startswith("There is no response")
     assert door.send("GET", f"responses/resp_{UUID(told.json()['id']).hex}").json()["status"] == "completed"
+
+
+@pytest.mark.django_db
+def test_an_input_that_is_too_long_has_openais_own_code(door: Door, provider: Recorder):
+    provider.status, provider.code = 400, "context_length_exceeded"
+    told = ask(door, "chat/completions", BODIES["chat/completions"])
+    drain()
+    answer = door.client.get(told.headers["Location"])
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 @pytest.mark.django_db

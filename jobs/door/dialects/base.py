@@ -21,6 +21,7 @@ from jobs.door.files import id_in
 from jobs.door.models import Protocol
 from jobs.door.outcomes import DoorOutcome, outcome_of
 from jobs.door.repeats import CALL
+from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.states import UNFINISHED, JobState
 from queueops.core.errors import error_body
@@ -35,6 +36,8 @@ NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey this header
 # Python's client sends the first, Node's the second; docs/reference/wire-facts.md.
 CLIENTS_TIMEOUTS = ("x-stainless-read-timeout", "x-stainless-timeout")
 CLIENTS_TRIES = "x-stainless-retry-count"
+# OpenAI's own word, which programs look for; Anthropic has no codes.
+PROVIDERS_CODES = {CONTEXT_TOO_LONG: "context_length_exceeded"}
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
@@ -175,7 +178,8 @@ def refused_status(outcome: DoorOutcome) -> int:
 
 
 def refused_body(outcome: DoorOutcome, root: str) -> dict[str, Any]:
-    return in_form_of(root, refused_status(outcome), error_body(outcome.code, outcome.message))[1]
+    code = PROVIDERS_CODES.get(outcome.code, outcome.code)
+    return in_form_of(root, refused_status(outcome), error_body(code, outcome.message))[1]
 
 
 def wanted_seconds(request: Request) -> float:
