@@ -16,6 +16,7 @@ from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import submit_job
 from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now
+from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.values.written import with_members
 
 from .errors import BadDoorRequest, NoSuchObject
@@ -103,6 +104,10 @@ def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UU
     try:
         spec = parse_spec(f'{json.dumps(job)[:-1]}, "payload": {payload}}}')
         return submit_job(spec, project_id=project_id, actor=actor).id
+    except IdempotencyKeyReused:
+        raise IdempotencyKeyReused(
+            f"The Idempotency-Key {key!r} was used for another request.", idempotency_key=key
+        ) from None
     except InvalidJob as error:
         where, said = fault_of(error.fields, error.message)
         raise BadDoorRequest(said, fields={where: [said]} if where else None) from error

@@ -158,7 +158,9 @@ def test_the_same_key_of_a_request_is_the_same_job(door: Door):
     ids = {ask(door, "chat/completions", body, Idempotency_Key="k").json()["id"] for _ in range(2)}
     assert len(ids) == Job.objects.count() == 1
     other = door.send("POST", "chat/completions", body.replace("0.70", "0.71"), Idempotency_Key="k")
-    assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    error = other.json()["error"]
+    assert (other.status_code, error["code"]) == (400, "idempotency_key_reused")
+    assert error["message"] == "The Idempotency-Key 'k' was used for another request."
 
 
 @pytest.mark.django_db
