@@ -141,6 +141,13 @@ def test_an_input_that_is_too_long_has_openais_own_code(door: Door, provider: Re
 
 
 @pytest.mark.django_db
+def test_an_answer_is_named_by_its_job_for_both_clients(door: Door):
+    told = ask(door, "chat/completions", BODIES["chat/completions"])
+    name = f"req_{UUID(told.json()['id']).hex}"
+    assert (told.headers["x-request-id"], told.headers["request-id"]) == (name, name)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(("edges", "status"), [(("cancel",), 409), (("dispatch", "start", "fail"), 502)])
 def test_a_call_without_an_answer(door: Door, edges: tuple[str, ...], status: int):
     told = ask(door, "chat/completions", BODIES["chat/completions"])

@@ -42,6 +42,6 @@ class RequestLog:
         seconds = time.monotonic() - begun
         if seconds >= SLOW_REQUEST_SECONDS:
             logger.warning("%s %s took %.1f s", request.method, request.path, seconds)
-        response[HEADER] = name
+        response.headers.setdefault(HEADER, name)  # a door's answer is named by its job, as official clients read it
         response.headers.setdefault("Date", http_date())  # daphne sends no Date, and clients correct their clocks by it
         return response
