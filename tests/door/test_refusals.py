@@ -97,6 +97,22 @@ def test_headers_of_anthropic_that_would_be_lost(door: Door, name: str):
 
 
 @every_case(
+    ("method", "path"),
+    [
+        ("GET", "openai/v1/chat/completions"),
+        ("DELETE", "openai/v1/models/m-1"),
+        ("POST", "openai/v1/responses/compact"),
+        ("PATCH", "openai/v1/nothing"),
+        ("GET", "anthropic/v1/messages"),
+    ],
+)
+def test_what_the_provider_does_at_an_address_and_the_door_does_not_is_named(door: Door, method: str, path: str):
+    answer = door.client.generic(method, f"/{path}")
+    assert answer.status_code == 405
+    assert f"QueueOps does not do this: {method} /{path}" in answer.json()["error"]["message"]
+
+
+@every_case(
     ("given", "param"),
     [
         ({"completion_window": "24"}, "completion_window"),

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
+from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -49,6 +50,13 @@ class DoorView(ApiView):
         super().initial(request, *args, **kwargs)
         if not sees_secrets(self.caller.actor):
             raise KeysOnly
+
+    def http_method_not_allowed(self, request: Any, *args: Any, **kwargs: Any) -> Response:
+        """
+        Raises:
+            MethodNotAllowed: The provider may well do it.
+        """
+        raise MethodNotAllowed(str(request.method), f"QueueOps does not do this: {request.method} {request.path}.")
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answered = super().finalize_response(request, response, *args, **kwargs)
