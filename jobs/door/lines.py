@@ -122,8 +122,9 @@ def call_payload(
         raise _bad(f"{within}model", "model is missing")
     if len(model) > MAX_MODEL_NAME_LENGTH or "\0" in model:
         raise _bad(f"{within}model", f"model has at most {MAX_MODEL_NAME_LENGTH} characters")
-    if body.get("stream"):
-        raise _bad(f"{within}stream", "Answers do not come in pieces here: leave stream out")
+    for name in ("stream", "stream_options"):
+        if body.get(name):
+            raise _bad(f"{within}{name}", f"Answers do not come in pieces here: leave {name} out")
     route = route_for(routes, model, provider)
     named: dict[str, Any] = {"provider": route.provider, "endpoint": endpoint, "credential": route.credential}
     if route.service:

@@ -112,6 +112,15 @@ def test_what_the_provider_does_at_an_address_and_the_door_does_not_is_named(doo
     assert f"QueueOps does not do this: {method} /{path}" in answer.json()["error"]["message"]
 
 
+def test_a_word_of_streams_is_refused_as_streams_are(door: Door):
+    body = {"model": "m-1", "messages": MESSAGES, "stream_options": {"include_usage": True}}
+    error = door.send("POST", "chat/completions", json.dumps(body)).json()["error"]
+    assert (error["param"], error["message"]) == (
+        "stream_options",
+        "Answers do not come in pieces here: leave stream_options out.",
+    )
+
+
 @every_case(
     ("given", "param"),
     [
