@@ -30,6 +30,7 @@ REPEATED_FOR = timedelta(minutes=30)  # since a call last came; official clients
 TURNED_AWAY_FOR = timedelta(seconds=65)  # official clients come again within a minute of a refusal
 MAX_EQUAL_CALLS = 1_000
 NO_JOB = UUID(int=0)  # of a call that was refused
+RESPONSES = "/v1/responses"
 PREVIOUS = "previous_response_id"
 _OURS = re.compile(r"resp_([0-9a-f]{32})")
 KEY_PREFIX = "door/"  # keeps idempotency keys of requests apart from keys of jobs
@@ -60,7 +61,9 @@ def submit_call(
     Raises:
         BadDoorRequest, NoModelRoute, QueueFull, IdempotencyKeyReused: Nothing was stored.
     """
-    if body.get("background") is not None:  # the queue does the waiting: the provider is to answer the call itself
+    if (
+        endpoint == RESPONSES and body.get("background") is not None
+    ):  # the queue does the waiting: the provider is to answer the call itself
         body, text = {**body, "background": False}, with_members(text, {"background": False})
     if (theirs := _previous_of(body, project_id)) is not None:
         body, text = {**body, PREVIOUS: theirs}, with_members(text, {PREVIOUS: theirs})

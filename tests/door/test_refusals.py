@@ -51,6 +51,13 @@ def nothing_is_stored(db: None) -> Any:
             "invalid_request",
             "service_tier",
         ),
+        (
+            "chat/completions",
+            {"model": "m-1", "messages": MESSAGES, "background": True},
+            400,
+            "invalid_request",
+            "background",
+        ),
         ("embeddings", {"model": "m-1", "input": ""}, 400, "invalid_request", "input"),
         ("batches", {}, 400, "invalid_request", "endpoint"),
         ("batches", {"endpoint": "/v1/chat/completions"}, 400, "invalid_request", "input_file_id"),

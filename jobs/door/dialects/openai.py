@@ -173,7 +173,7 @@ class OpenAiCall(SingleCall):
     refused_headers = HEADERS
 
     def answered_now(self, body: dict[str, Any], job: UUID) -> Response | None:
-        if self.endpoint != "/v1/responses" or not body.get("background"):
+        if self.endpoint != calls.RESPONSES or not body.get("background"):
             return None
         return Response(response_answer(calls.find_call(job, project_id=self.caller.project_id)))
 
