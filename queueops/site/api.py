@@ -22,13 +22,20 @@ from rest_framework.response import Response
 from jobs.door.urls import anthropic_patterns, api_patterns, openai_patterns
 from queueops.core.errors import QueueOpsError, error_body
 from queueops.core.postgres.conditions import ServerCondition
-from queueops.core.web.error_forms import DOORS, in_form_of
+from queueops.core.web.error_forms import ANTHROPIC_DOOR, DOORS, OPENAI_DOOR, in_form_of
 from queueops.core.web.refusals import CHALLENGE
 from ratelimits.urls import functions
 
 logger = logging.getLogger(__name__)
 
-ROOTS = ("/api/", "/functions/", "/mcp", *DOORS)
+ROOTS = ("/api/", "/functions/", "/mcp", "/v1/", *DOORS)
+# The base_url for an official client, by the beginning of where it asks: Anthropic's adds the version by itself.
+DOORS_BASES = {
+    ANTHROPIC_DOOR: "/anthropic",
+    "/v1/messages": "/anthropic",
+    OPENAI_DOOR: "/openai/v1",
+    "/v1/": "/openai/v1",
+}
 DATABASE_RETRY_SECONDS = 5
 SCHEMA_CACHE_SECONDS = 3600  # the document costs half a second to write and changes only with the code
 
@@ -115,6 +122,8 @@ def _answer_to_rest_framework(
 def unknown_address(request: HttpRequest) -> HttpResponse:
     """Answer 404 for unknown addresses below ROOTS, in the API's own shape and for any method."""
     message = f"There is no address {request.path}."
+    if base := next((base for root, base in DOORS_BASES.items() if request.path.startswith(root)), None):
+        message += f" For an official client: base_url={request.build_absolute_uri(base)}, and a producer key."
     if not request.path.endswith("/") and _is_known(f"{request.path}/"):
         message = f"Addresses end with a slash: {request.path}/"
     return _answer(request, 404, error_body("not_found", message))
@@ -185,5 +194,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/", include([path("v1/", include(version_1)), re_path(r"", unknown_address)])),
     path("functions/", include([*functions, re_path(r"", unknown_address)])),
     path("openai/", include([path("v1/", include(openai_patterns)), re_path(r"", unknown_address)])),
+    re_path(r"^anthropic/v1/v1/", unknown_address),
     path("anthropic/", include([path("v1/", include(anthropic_patterns)), re_path(r"", unknown_address)])),
+    path("v1/", include([re_path(r"", unknown_address)])),
 ]

@@ -218,6 +218,22 @@ def test_outside_of_the_versions_the_form_is_the_doors_too():
     assert Client().get("/anthropic/").json()["type"] == "error"
 
 
+@every_case(
+    ("path", "told"),
+    [
+        ("/openai/chat/completions", "base_url=http://testserver/openai/v1,"),
+        ("/anthropic/messages", "base_url=http://testserver/anthropic,"),
+        ("/anthropic/v1/v1/messages", "base_url=http://testserver/anthropic,"),
+        ("/v1/chat/completions", "base_url=http://testserver/openai/v1,"),
+        ("/v1/messages", "base_url=http://testserver/anthropic,"),
+    ],
+)
+def test_a_client_whose_base_url_is_wrong_is_told_the_right_one(door: Door, path: str, told: str):
+    answer = door.client.post(path, {}, content_type="application/json")
+    assert answer.status_code == 404
+    assert told in answer.json()["error"]["message"]
+
+
 def test_a_key_that_is_good_for_nothing():
     stranger = Client(headers={"Authorization": "Bearer qo_wrong"})
     assert stranger.get("/openai/v1/models").json()["error"]["type"] == "authentication_error"
