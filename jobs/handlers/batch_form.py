@@ -68,6 +68,7 @@ class Remote:
         files: Ids of the files that the provider keeps, by role: `input`, `output`, `errors`.
         error: Why the provider refused the whole batch.
         is_full: The batch was refused because too much is enqueued at the provider: later it may be accepted.
+        is_too_large: The batch was refused because of its size or its number of lines: in parts it may be accepted.
         bad_lines: The lines that the error concerns, counted from 0; empty: none or all.
     """
 
@@ -82,6 +83,7 @@ class Remote:
     files: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     is_full: bool = False
+    is_too_large: bool = False
     bad_lines: frozenset[int] = frozenset()
 
 

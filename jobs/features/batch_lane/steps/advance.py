@@ -33,6 +33,7 @@ from .collect import Spoken, find_spoken, open_searches, seconds_left
 from .compose import compose_lines
 from .deadlines import LAST_CALL_SHARE, longest_call
 from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back_rest, settle_answers, settle_unanswered
+from .split import TOO_LARGE, split
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +177,7 @@ class Step:
             except ProviderError as error:
                 if not _is_never_taken(error):
                     raise
-                self._refuse(clean(str(error)), has_no_call=error.status in NO_SUCH_CALL)
+                self._take_refusal(error, has_no_call=error.status in NO_SUCH_CALL)
                 return
             ProviderBatch.objects.filter(pk=batch.pk).update(files=batch.files, lines_digest=digest)
         self._create(spoken, access, intent)
@@ -215,7 +216,7 @@ class Step:
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )
-                self._refuse(clean(str(error)), has_no_call=has_no_call)
+                self._take_refusal(error, has_no_call=has_no_call)
                 return
             # The call may have made a batch. The next step looks for that batch once the provider must have listed it.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
@@ -277,7 +278,9 @@ class Step:
             self._call_back(spoken, access)
             look_later(batch, self._pause())
         elif remote.ending == "failed" and not remote.files.get("output") and remote.done <= remote.failed:
-            self._refuse(clean(remote.error) or "the provider refused it", remote)
+            told = clean(remote.error) or "the provider refused it"
+            if not (_is_too_large(told, remote) and split(batch, told)):
+                self._refuse(told, remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
                 state=State.COLLECTING, ended_at=Now(), look_at=Now(), progressed_at=Now()
@@ -420,6 +423,13 @@ class Step:
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
 
+    def _take_refusal(self, error: ProviderError, *, has_no_call: bool) -> None:
+        """Split a batch that is too large; otherwise give back its jobs."""
+        told = clean(str(error))
+        is_too_large = error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _is_too_large(told)
+        if not (is_too_large and split(self.batch, told)):
+            self._refuse(told, has_no_call=has_no_call)
+
     def _refuse(self, error: str, remote: Remote | None = None, *, has_no_call: bool = False) -> None:
         """
         Give back the jobs of a batch that the provider will not carry out as it is.
@@ -486,6 +496,10 @@ def look_later(batch: ProviderBatch, seconds: float) -> None:
 
 def _is_never_taken(error: ProviderError) -> bool:
     return error.status in NEVER_TAKEN or error.outcome == "refused"
+
+
+def _is_too_large(told: str, remote: Remote | None = None) -> bool:
+    return (remote is not None and remote.is_too_large) or TOO_LARGE.search(told) is not None
 
 
 def _is_wanted(batch: ProviderBatch) -> bool:

@@ -297,25 +297,8 @@ def _admitted(chosen: Sequence[Chosen], batch_id: UUID, group: Group) -> Sequenc
     """
     Return the first jobs that the limits of enqueued tokens have room for. Their tokens are held until the batch ends.
     """
-    principals = find_principals({group.credential}).get(group.credential, ("", ""))
-    subject = subject_of(
-        service=group.service,
-        call_type=find_handler(group.kind).call_type.value,
-        model=group.model,
-        project=group.project_id,
-        user="",
-        principals=principals,
-    )
     while chosen:
-        tokens = sum(job.cost for job in chosen)
-        call = Call(
-            subject,
-            cost=0,
-            holder=holder_of_batch(batch_id),
-            kind=group.kind,
-            hold_seconds=BATCH_LEASE_SECONDS,
-            amounts={ENQUEUED_TOKENS: tokens},
-        )
+        call = enqueued_call(group, batch_id, sum(job.cost for job in chosen))
         [decision] = decide([call], units=frozenset({ENQUEUED_TOKENS}))
         if decision.kind == "proceed":
             return chosen
@@ -323,6 +306,26 @@ def _admitted(chosen: Sequence[Chosen], batch_id: UUID, group: Group) -> Sequenc
         until = list(accumulate(job.cost for job in chosen))
         chosen = chosen[: min(len(chosen) - 1, sum(tokens <= room for tokens in until))]
     return chosen
+
+
+def enqueued_call(of: Group | ProviderBatch, batch_id: UUID, tokens: int) -> Call:
+    """Return the call that holds a batch's enqueued tokens until it ends."""
+    subject = subject_of(
+        service=of.service,
+        call_type=find_handler(of.kind).call_type.value,
+        model=of.model,
+        project=of.project_id,
+        user="",
+        principals=find_principals({of.credential}).get(of.credential, ("", "")),
+    )
+    return Call(
+        subject,
+        cost=0,
+        holder=holder_of_batch(batch_id),
+        kind=of.kind,
+        hold_seconds=BATCH_LEASE_SECONDS,
+        amounts={ENQUEUED_TOKENS: tokens},
+    )
 
 
 def holder_of_batch(batch_id: UUID) -> str:

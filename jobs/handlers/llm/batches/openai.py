@@ -37,6 +37,7 @@ from .calls import (
 
 PAGE_OF_BATCHES = 100
 PAGE_OF_FILES = 1_000
+TOO_MANY_LINES = frozenset({"too_many_tasks", "too_many_requests"})
 NOT_THERE = frozenset({404, 405, 501})
 
 _ENDINGS: Mapping[str, Ending] = {
@@ -165,6 +166,7 @@ def _remote(told: dict[str, Any]) -> Remote:
         files={role: word(told, name) for role, name in files.items() if word(told, name)},
         error="; ".join(word(one, "message") for one in wrong[:3]),
         is_full=any(word(one, "code") == "token_limit_exceeded" for one in wrong),
+        is_too_large=any(word(one, "code") in TOO_MANY_LINES for one in wrong),
         bad_lines=frozenset(number(one, "line") - 1 for one in wrong if number(one, "line")),
     )
 
