@@ -107,9 +107,7 @@ class Step:
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
             # After a restore, the provider may have a batch that holds these jobs and has no row here. Until the
             # search for such batches is closed, no batch is made of these jobs.
-            asked = (
-                batch.creations > 0 and not spoken.api.names_batches
-            )  # a list without our ids proves nothing, see `_is_found`
+            asked = self._may_exist(spoken)
             reason = "its batch was not made before the restored moment"
             hand_back_rest(batch, reason=reason, unanswered=asked, billed=asked)
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
@@ -118,11 +116,21 @@ class Step:
         if PauseSwitch.objects.filter(scope=PauseSwitch.Scope.GLOBAL).exists():
             look_later(batch, settings.QUEUEOPS.batch_poll_seconds)
             return
-        lines = compose_lines(batch, spoken, log=self.log)
+        # Lines of unwanted jobs are dropped as lines are composed: they could not be booked any more.
+        is_wanted = not self._may_exist(spoken) or _is_wanted(batch)
+        lines = compose_lines(batch, spoken, log=self.log) if is_wanted else []
         if lines:
             self._make_of(lines, spoken, access)
         else:
-            self._end("nobody wants its jobs any more", State.CANCELLED)
+            self._end("nobody wants its jobs any more", State.CANCELLED, may_be_billed=not is_wanted)
+
+    def _may_exist(self, spoken: Spoken) -> bool:
+        """
+        Whether an unanswered call may have made a batch that the list cannot show.
+
+        A list without our ids proves nothing: another row may hold the batch by its count of lines.
+        """
+        return self.batch.creations > 0 and not spoken.api.names_batches
 
     def _is_found(self, spoken: Spoken, access: Access) -> bool:
         """
@@ -154,10 +162,8 @@ class Step:
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
         elif seconds_left(batch) <= 0 or batch.cancel_requested_at:
-            # A list without our ids proves nothing: another row may hold the batch by its count of lines.
-            may_exist = not api.names_batches
             reason = "called back; the provider does not know of it"
-            self._end(reason, State.CANCELLED, may_be_billed=may_exist)
+            self._end(reason, State.CANCELLED, may_be_billed=self._may_exist(spoken))
         else:
             return False
         return True
@@ -177,7 +183,7 @@ class Step:
             except ProviderError as error:
                 if not _is_never_taken(error):
                     raise
-                self._take_refusal(error, has_no_call=error.status in NO_SUCH_CALL)
+                self._take_refusal(error, spoken, has_no_call=error.status in NO_SUCH_CALL)
                 return
             ProviderBatch.objects.filter(pk=batch.pk).update(files=batch.files, lines_digest=digest)
         self._create(spoken, access, intent)
@@ -216,7 +222,7 @@ class Step:
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )
-                self._take_refusal(error, has_no_call=has_no_call)
+                self._take_refusal(error, spoken, has_no_call=has_no_call)
                 return
             # The call may have made a batch. The next step looks for that batch once the provider must have listed it.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
@@ -423,18 +429,22 @@ class Step:
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
 
-    def _take_refusal(self, error: ProviderError, *, has_no_call: bool) -> None:
+    def _take_refusal(self, error: ProviderError, spoken: Spoken, *, has_no_call: bool) -> None:
         """Split a batch that is too large; otherwise give back its jobs."""
-        told = clean(str(error))
+        told, billed = clean(str(error)), self._may_exist(spoken)
         is_too_large = error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _is_too_large(told)
-        if not (is_too_large and split(self.batch, told)):
-            self._refuse(told, has_no_call=has_no_call)
+        if billed or not (is_too_large and split(self.batch, told)):
+            self._refuse(told, has_no_call=has_no_call, billed=billed)
 
-    def _refuse(self, error: str, remote: Remote | None = None, *, has_no_call: bool = False) -> None:
+    def _refuse(
+        self, error: str, remote: Remote | None = None, *, has_no_call: bool = False, billed: bool = False
+    ) -> None:
         """
         Give back the jobs of a batch that the provider will not carry out as it is.
 
-        If the server has no call for batches, or says that the model takes no batches, later jobs go live.
+        Args:
+            has_no_call: The server has no call for batches: later jobs go live, as if it said so of the model.
+            billed: An earlier call may have made the batch: the possible costs of its lines are booked as unknown.
         """
         batch = self.batch
         if has_no_call or NO_BATCHES_HERE.search(error):
@@ -446,7 +456,13 @@ class Step:
         # them.
         named = _numbers_of(batch, remote) if remote else frozenset[int]()
         live = named if named or is_full else None
-        hand_back_rest(batch, reason=f"its batch was refused: {error}"[:MAX_FAULT_LENGTH], live=live)
+        hand_back_rest(
+            batch,
+            reason=f"its batch was refused: {error}"[:MAX_FAULT_LENGTH],
+            live=live,
+            unanswered=billed,
+            billed=billed,
+        )
         ProviderBatch.objects.filter(pk=batch.pk).update(error=error, found_no_room=is_full, ended_at=Now())
         close_batch(batch, State.FAILED)
 

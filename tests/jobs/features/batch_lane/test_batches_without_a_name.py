@@ -13,6 +13,7 @@ from jobs.features.batch_lane.steps.calls import CallLoop
 from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.handlers.errors import ProviderError
 from jobs.models import BatchSearch, Job, ProviderBatch
+from jobs.services.operate.job_actions import cancel_jobs
 from ratelimits.models import Price, QuotaAlert, Spend
 from ratelimits.money import budgets, prices
 from tests.jobs.features.batch_lane.conftest import Lane
@@ -231,3 +232,32 @@ def test_what_a_list_without_names_does_not_show_after_a_restore_is_booked(lane,
     ended = ProviderBatch.objects.get()
     assert (ended.state, ended.creations, ended.unanswered) == ("cancelled", 1, 3)
     assert kinds_of_costs() == ["unknown"] * 3
+
+
+@pytest.mark.usefixtures("priced")
+def test_what_a_list_without_names_does_not_show_is_booked_where_the_next_call_is_refused(lane, sandbox):
+    sandbox.turn(batches=LONG)
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    tend_interrupted(lose_the_call)
+    sandbox.turn(anthropic={"batch_bytes": 100})
+    lane.tend()
+    ended = ProviderBatch.objects.get()
+    assert (ended.state, ended.unanswered, ended.handed_back) == ("failed", 3, 0)
+    assert "413" in ended.error
+    assert kinds_of_costs() == ["unknown"] * 3
+    assert not Job.objects.filter(scheduled_at__gt=timezone.now()).exists(), "they go live"
+
+
+@pytest.mark.usefixtures("priced")
+def test_what_a_list_without_names_does_not_show_is_booked_where_its_jobs_are_cancelled(lane, sandbox):
+    sandbox.turn(batches=LONG)
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    tend_interrupted(lose_the_call)
+    cancel_jobs(list(Job.objects.values_list("pk", flat=True)), actor="user:1", reason="not wanted")
+    lane.tend()
+    ended = ProviderBatch.objects.get()
+    assert (ended.state, ended.creations, ended.unanswered) == ("cancelled", 1, 3)
+    assert kinds_of_costs() == ["unknown"] * 3
+    assert sandbox.billing()["batches"]["made"] == 0
