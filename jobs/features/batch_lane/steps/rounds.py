@@ -144,10 +144,10 @@ class Rounds:
                 break
             if queue not in self._places:
                 done: Future[None] = Future()
+                steps = (queues[queue], done)
+                # It may be refused for want of memory or threads: a place that was taken before would never be free.
+                threading.Thread(target=self._take_steps, args=steps, name="batch-step", daemon=True).start()
                 self._places[queue] = _Place(is_faulty, done)
-                threading.Thread(
-                    target=self._take_steps, args=(queues[queue], done), name="batch-step", daemon=True
-                ).start()
 
     def _take_steps(self, rows: Sequence[Due], done: Future[None]) -> None:
         """Take one step for each row, in a thread of its own. The queue's place is free once its connection closes."""

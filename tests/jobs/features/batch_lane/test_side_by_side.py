@@ -329,6 +329,24 @@ def test_an_executor_that_stops_cuts_off_what_hangs_and_leaves_no_thread_behind(
     assert (of("slow-key").state, of("slow-key").faults) == ("creating", 0), "whoever is next goes on"
 
 
+@contextmanager
+def no_room_for_threads() -> Iterator[None]:
+    size = threading.stack_size(2**46)  # more than a process can have: the system refuses to start a thread
+    try:
+        yield
+    finally:
+        threading.stack_size(size)
+
+
+def test_a_step_whose_thread_could_not_start_is_taken_in_a_later_round(lane):
+    lane.credential()
+    lane.submit(2)
+    with rounds_of(lane) as make:
+        with no_room_for_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+            make()
+        wait_for(after(make, is_done), what="the batch")
+
+
 def test_the_duty_of_a_kind_with_a_long_name_has_a_name_that_can_be_kept():
     names = {duty_of(f"{'k' * 90}.{number}") for number in range(3)}
     assert len(names) == 3
