@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from queueops.core.outbound.client import MAX_REDIRECTS, OutboundClient, OutboundFailed
+from queueops.core.outbound.client import MAX_REDIRECTS, MAX_REFUSAL_BYTES, OutboundClient, OutboundFailed
 from queueops.core.outbound.connector import Passage, _open_checked_socket, current_passage
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused
 from tests.support.all_faults import all_faults
@@ -502,6 +502,18 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch):
 
 async def _ok(request):
     return web.Response(text="ok")
+
+
+@played
+async def test_no_more_of_a_refusal_is_kept_where_a_success_may_be_of_any_length():
+    async def refuse(request):
+        return web.Response(status=500, body=b"x" * 5_000_000)
+
+    pieces: list[bytes] = []
+    async with serving(refuse) as url, client_of() as client:
+        answer = await get(client, url, on_piece=pieces.append, keeps_body=False, max_response_bytes=10**10)
+    assert (answer.status, len(answer.body), answer.is_truncated) == (500, MAX_REFUSAL_BYTES, True)
+    assert pieces == []
 
 
 @played

@@ -31,6 +31,7 @@ from .policy import OutboundPolicy, OutboundRefused, ascii_of, parse_target
 MAX_REDIRECTS = 5
 MAX_HEADER_BYTES = 65_536  # of one header: a page's Content-Security-Policy alone may exceed the usual 8 kB
 OPEN_END_SECONDS = 1.0  # how long a complete stream may take to close, so that its connection can be reused
+MAX_REFUSAL_BYTES = 1_000_000  # kept of a body that is no success, where a success is passed on and not kept
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
 
@@ -307,6 +308,8 @@ async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[by
     content, limit, size = bytearray(), request.max_response_bytes, 0
     wants_pieces = response.status < HTTPStatus.MULTIPLE_CHOICES
     keeps = request.keeps_body or not wants_pieces
+    if keeps and not request.keeps_body:
+        limit = min(limit, MAX_REFUSAL_BYTES)
     try:
         inflater = Inflater("" if request.method == "HEAD" else response.headers.get("Content-Encoding", ""))
         while piece := await _next(response, request.is_complete if wants_pieces else None):

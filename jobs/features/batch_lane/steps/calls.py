@@ -23,8 +23,9 @@ from queueops.core.outbound.policy import OutboundRefused
 T = TypeVar("T")
 
 FETCH_SECONDS = 1800.0
-MAX_KEPT_BYTES = 50_000_000  # the most bytes of an answer that is kept in memory
-MAX_FETCHED_BYTES = 2_000_000_000
+MAX_KEPT_BYTES = 50_000_000  # of an answer that is kept in memory
+# Of results, of which none is kept: more than a batch can answer. Gemini tells each result twice.
+MAX_FETCHED_BYTES = 100_000_000_000
 MAX_LINE_BYTES_SENT = 25_000_000
 ITEMS_AHEAD = 500
 QUEUE_LOOK_SECONDS = 0.2

@@ -58,7 +58,8 @@ def _hand_back(batch: ProviderBatch, since: float) -> None:
         logger.warning("provider batch %s: %s lines go live and may be paid for twice", batch.pk, count)
     if late > GIVEN_UP_SECONDS:
         reason = "nobody could ask for its end until long after its deadline"
-        ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
+        told = f"{reason}: {batch.error}" if batch.error else reason
+        ProviderBatch.objects.filter(pk=batch.pk).update(error=told, ended_at=Now())
         close_batch(batch, State.FAILED)
 
 

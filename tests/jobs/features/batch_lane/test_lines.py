@@ -17,6 +17,7 @@ from jobs.features.results.reference import stored_in
 from jobs.features.results.store import result_store
 from jobs.features.results.totals import ResultFigures, add_figures
 from jobs.features.results.writer import write_result
+from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.models import DeadLetter, Job, JobEvent, ProviderBatch, ProviderBatchLine, ResultStoreTotals
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate.job_actions import cancel_jobs
@@ -157,6 +158,11 @@ def test_results_within_an_operation_may_be_more_than_is_kept_in_memory(lane, sa
     batch = lane.tend_until_closed()
     assert (batch.state, batch.succeeded, batch.faults) == ("completed", 10, 0)
     assert sum(len(job.result["text"]) for job in Job.objects.all()) > 2 * batch_calls.MAX_KEPT_BYTES
+
+
+def test_more_is_read_than_the_largest_batch_of_gemini_can_answer():
+    tokens, bytes_of_a_token, times_told = 65_536, 6, 2
+    assert GeminiBatches.most_lines * tokens * bytes_of_a_token * times_told < batch_calls.MAX_FETCHED_BYTES
 
 
 def test_a_refused_file_sends_what_it_names_live_and_the_rest_by_the_next_batch(lane, sandbox):

@@ -180,7 +180,10 @@ def test_a_batch_that_cannot_be_asked_for_is_closed_long_after_its_deadline(lane
     lane.tend()
     credential.delete()
     ProviderBatch.objects.update(live_at=timezone.now() - timedelta(days=2))
-    assert lane.tend_until_closed().state == "failed"
+    batch = lane.tend_until_closed()
+    assert (batch.state, batch.unanswered) == ("failed", 3)
+    assert batch.error.startswith("nobody could ask for its end until long after its deadline: ")
+    assert "openai-key" in batch.error, "the last fault says why"
     assert lane.states() == ["retried"] * 3
 
 
