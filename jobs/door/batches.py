@@ -28,6 +28,7 @@ from .errors import BadDoorRequest, NoSuchObject, RequestsRefused, ResultsGone
 from .files import copy_file, find_file
 from .lines import LineReader, fault_of
 from .models import DoorBatch, Protocol
+from .previous import RESPONSES, find_previous, names_in
 from .repeats import digest_of, lock_request
 from .routes import routes_of
 
@@ -124,6 +125,9 @@ def batch_of_file(
 
     def store(reader: LineReader) -> None:
         with closing(copy_file(file)) as copy:
+            if endpoint == RESPONSES:
+                # Now: lines are read by a thread that must not query the database.
+                reader.previous = find_previous(names_in(copy), project_id)
             store_batch(made, reader.jobs_of_file(copy), actor=by["actor"], name=file.file_name)
 
     return _make_once(made, store, asked=[str(file_id), endpoint, window, metadata], **by)

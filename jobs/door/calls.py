@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -14,7 +13,7 @@ from django.db import transaction
 from jobs.models import Job
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import submit_job
-from jobs.states import UNFINISHED, JobState
+from jobs.states import UNFINISHED
 from queueops.core.clock import Now
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.values.written import with_members
@@ -22,7 +21,7 @@ from queueops.core.values.written import with_members
 from .errors import BadDoorRequest, NoSuchObject
 from .lines import call_payload, fault_of
 from .models import DoorCall, Protocol
-from .outcomes import outcome_of
+from .previous import PREVIOUS, RESPONSES, find_previous, with_previous
 from .repeats import digest_of, lock_request
 from .routes import routes_of
 
@@ -30,9 +29,6 @@ REPEATED_FOR = timedelta(minutes=30)  # since a call last came; official clients
 TURNED_AWAY_FOR = timedelta(seconds=65)  # official clients come again within a minute of a refusal
 MAX_EQUAL_CALLS = 1_000
 NO_JOB = UUID(int=0)  # of a call that was refused
-RESPONSES = "/v1/responses"
-PREVIOUS = "previous_response_id"
-_OURS = re.compile(r"resp_([0-9a-f]{32})")
 KEY_PREFIX = "door/"  # keeps idempotency keys of requests apart from keys of jobs
 
 
@@ -61,12 +57,10 @@ def submit_call(
     Raises:
         BadDoorRequest, NoModelRoute, QueueFull, IdempotencyKeyReused: Nothing was stored.
     """
-    if (
-        endpoint == RESPONSES and body.get("background") is not None
-    ):  # the queue does the waiting: the provider is to answer the call itself
+    # The queue does the waiting: the provider is to answer the call itself.
+    if endpoint == RESPONSES and body.get("background") is not None:
         body, text = {**body, "background": False}, with_members(text, {"background": False})
-    if (theirs := _previous_of(body, project_id)) is not None:
-        body, text = {**body, PREVIOUS: theirs}, with_members(text, {PREVIOUS: theirs})
+    body, text = with_previous(body, text, find_previous([body.get(PREVIOUS)], project_id))
     digest = digest_of([actor, endpoint, text])
     with transaction.atomic():
         lock_request(project_id, digest)
@@ -77,27 +71,6 @@ def submit_call(
             made = _submit(payload, project_id=project_id, actor=actor, key=key)
             DoorCall.objects.create(project_id=project_id, digest=digest, job_id=made)
         return made
-
-
-def _previous_of(body: dict[str, Any], project_id: str) -> str | None:
-    """
-    Return the provider's id of the response that a body goes on from, if the body names it by our id; None: it does
-    not. A background response has our id, which the provider does not know.
-
-    Raises:
-        BadDoorRequest: That response has no answer.
-        ResultMissing, StoreError
-    """
-    given = body.get(PREVIOUS)
-    found = _OURS.fullmatch(given) if isinstance(given, str) else None
-    job = Job.objects.filter(pk=UUID(found[1]), project_id=project_id, kind="llm.call").first() if found else None
-    if job is None:
-        return None
-    answer = outcome_of(job).body if job.status == JobState.COMPLETED else None
-    theirs = answer.get("id") if isinstance(answer, dict) else None
-    if not isinstance(theirs, str):
-        raise BadDoorRequest("The previous response has no answer to go on from.", fields={PREVIOUS: ["no answer"]})
-    return theirs
 
 
 def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UUID:

@@ -16,6 +16,7 @@ from queueops.core.values.written import member
 
 from .errors import BadDoorRequest
 from .models import MAX_MODEL_NAME_LENGTH, ModelRoute, Protocol
+from .previous import with_previous
 from .routes import route_for
 
 LINE_READ_BYTES = 262_144
@@ -35,6 +36,7 @@ class LineReader:
         key_prefix: What stands before the `custom_id` in a job's idempotency key.
         complete_by: By when the jobs are wanted.
         most_bytes: The greatest length of a line, in bytes. A longer line is read in part, and refused.
+        previous: The responses in the background that requests may go on from, see `find_previous`.
     """
 
     routes: Sequence[ModelRoute]
@@ -43,6 +45,7 @@ class LineReader:
     key_prefix: str
     complete_by: datetime
     most_bytes: int
+    previous: Mapping[str, str | None] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
     def jobs_of_file(self, file: IO[bytes]) -> Iterator[Line]:
@@ -73,6 +76,7 @@ class LineReader:
             raise _bad("custom_id", f"custom_id {custom_id!r} stands in an earlier line, too")
         if not isinstance(body, dict) or text is None:
             raise _bad(where, f"{where} must be an object: the request to {self.endpoint}")
+        body, text = with_previous(body, text, self.previous, where=f"{where}.")
         payload = call_payload(self.routes, self.provider, body, text, endpoint=self.endpoint, where=where)
         self._seen.add(custom_id)
         job = {

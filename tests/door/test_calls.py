@@ -33,7 +33,7 @@ from tests.support.processes import RunningProcess, wait_for
 from tests.support.sandbox import Sandbox
 
 from .conftest import MODEL
-from .within import MESSAGES, Door, door_of
+from .within import MESSAGES, Door, door_of, line
 
 BODIES = {
     "chat/completions": '{"messages" :[{"role":"user","content":"H\\u00e9"}],  "top_p":0.70,"seed":1E2,"model":"m-1"}',
@@ -272,6 +272,23 @@ def test_a_call_goes_on_from_a_response_in_the_background(door: Door, provider: 
         [body.replace(first, "resp_theirs"), body.replace(first, "resp_" + "0" * 32)]
     )
     assert door.client.get(foreign.headers["Location"]).status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_line_of_a_batch_goes_on_from_a_response_in_the_background(door: Door, provider: Recorder):
+    asked = '{"model":"m-1","input":"Why?","background":true}'
+    first, unanswered = (door.send("POST", "responses", asked).json()["id"] for _ in range(2))
+    door.send("POST", f"responses/{unanswered}/cancel")
+    drain()
+    body = f'{{"model":"m-1", "previous_response_id":"{first}","input":"And?"}}'
+    to = {"url": "/v1/responses"}
+    told = door.batch(line("a", body, **to), endpoint=to["url"])
+    [job] = Job.objects.filter(batch_id=told["queueops"]["batch"])
+    assert job.payload["body"]["previous_response_id"] == "resp_theirs"
+    refused = door.batch(line("a", body, **to), line("b", body.replace(first, unanswered), **to), endpoint=to["url"])
+    assert refused["status"] == "failed"
+    [fault] = refused["errors"]["data"]
+    assert (fault["line"], fault["param"]) == (2, "body.previous_response_id")
 
 
 def test_a_caller_who_waits_is_told_at_the_end_and_one_who_does_not_at_once(

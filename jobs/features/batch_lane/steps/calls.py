@@ -23,7 +23,7 @@ from queueops.core.outbound.policy import OutboundRefused
 T = TypeVar("T")
 
 FETCH_SECONDS = 1800.0
-MAX_KEPT_BYTES = 50_000_000  # of an answer that is kept in memory
+MAX_KEPT_BYTES = 50_000_000  # the most bytes of an answer that is kept in memory
 # Of results, of which none is kept: more than a batch can answer. Gemini tells each result twice.
 MAX_FETCHED_BYTES = 100_000_000_000
 MAX_LINE_BYTES_SENT = 25_000_000
