@@ -222,7 +222,7 @@ class Step:
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )
-                self._take_refusal(error, spoken, has_no_call=has_no_call)
+                self._take_refusal(error, spoken, has_no_call=has_no_call, calls=1)
                 return
             # The call may have made a batch. The next step looks for that batch once the provider must have listed it.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
@@ -285,7 +285,7 @@ class Step:
             look_later(batch, self._pause())
         elif remote.ending == "failed" and not remote.files.get("output") and remote.done <= remote.failed:
             told = clean(remote.error) or "the provider refused it"
-            if not (_is_too_large(told, remote) and split(batch, told)):
+            if not (_is_too_large(told, remote) and split(batch, told, creations=batch.creations)):
                 self._refuse(told, remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
@@ -429,11 +429,16 @@ class Step:
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
 
-    def _take_refusal(self, error: ProviderError, spoken: Spoken, *, has_no_call: bool) -> None:
-        """Split a batch that is too large; otherwise give back its jobs."""
+    def _take_refusal(self, error: ProviderError, spoken: Spoken, *, has_no_call: bool, calls: int = 0) -> None:
+        """
+        Split a batch that is too large; otherwise give back its jobs.
+
+        Args:
+            calls: How often this step has asked the provider to make the batch.
+        """
         told, billed = clean(str(error)), self._may_exist(spoken)
         is_too_large = error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _is_too_large(told)
-        if billed or not (is_too_large and split(self.batch, told)):
+        if billed or not (is_too_large and split(self.batch, told, creations=self.batch.creations + calls)):
             self._refuse(told, has_no_call=has_no_call, billed=billed)
 
     def _refuse(

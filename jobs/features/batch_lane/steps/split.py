@@ -39,23 +39,28 @@ _SHARED = (
 
 
 @transaction.atomic
-def split(batch: ProviderBatch, error: str) -> bool:
+def split(batch: ProviderBatch, error: str, *, creations: int) -> bool:
     """
     Move the second half of the waiting lines into a batch of their own; both are handed over anew, within seconds.
 
     The jobs stay claimed. Their lines keep their tokens, and so their money of budgets.
 
     Args:
+        batch: As it was when the provider was asked. If somebody else has gone on with it since, nothing is changed.
         error: The provider's words, shown until a half is handed over.
+        creations: How often the provider had been asked to make it by then.
 
     Returns:
         False: there are no two lines to split. Nothing was changed.
     """
     row = ProviderBatch.objects.select_for_update().get(pk=batch.pk)
+    # Otherwise a late refusal would take lines out of a batch that another process has handed over.
+    if (row.state, row.provider_id, row.creations) != (batch.state, batch.provider_id, creations):
+        return True
     waiting = row.all_lines.filter(state=ProviderBatchLine.State.WAITING).select_for_update().order_by("number")
     lines = list(waiting)
     half = lines[(len(lines) + 1) // 2 :]
-    if not half or not row.is_unfinished:
+    if not half:
         return False
     tokens = row.enqueued_tokens * len(half) // len(lines)
     other = ProviderBatch.objects.create(

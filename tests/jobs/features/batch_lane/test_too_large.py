@@ -4,7 +4,9 @@ import pytest
 from django.db.models import Sum
 from django.utils import timezone
 
-from jobs.features.batch_lane.steps.split import TOO_LARGE
+from jobs.features.batch_lane.steps.collect import collect_waiting
+from jobs.features.batch_lane.steps.rounds import kinds_with_batches
+from jobs.features.batch_lane.steps.split import TOO_LARGE, split
 from jobs.models import Job, ProviderBatch, ProviderBatchLine
 from ratelimits.limits import catalogue
 from ratelimits.models import Charge, Limit
@@ -82,6 +84,18 @@ def test_the_halves_hold_the_enqueued_tokens_that_the_whole_has_held(lane, sandb
     held = {charge.holder.removeprefix("provider_batch:") for charge in Charge.objects.all()}
     assert held == {str(batch.pk) for batch in ProviderBatch.objects.all()}
     assert ProviderBatchLine.objects.filter(state="waiting").count() == 6
+
+
+def test_a_refusal_that_comes_late_takes_no_line_out_of_a_batch_that_was_made_meanwhile(lane, sandbox):
+    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 60}})
+    lane.credential()
+    lane.submit(4)
+    [made] = collect_waiting(kinds_with_batches())
+    stale = ProviderBatch.objects.get(pk=made)
+    lane.tend()
+    assert split(stale, "answered 413", creations=0)
+    batch = ProviderBatch.objects.get()
+    assert (batch.state, bool(batch.provider_id), batch.all_lines.count()) == ("open", True, 4)
 
 
 @every_case(
