@@ -180,8 +180,14 @@ def hand_back_lines(
     live: frozenset[int] | None,
     unanswered: bool = False,
     billed: bool = False,
+    was_sent: bool = True,
 ) -> None:
-    """Give back the jobs of these lines, with the arguments of `hand_back_rest`."""
+    """
+    Give back the jobs of these lines, with the arguments of `hand_back_rest`.
+
+    Args:
+        was_sent: Whether the provider was sent the lines. Otherwise they have no place among those that were.
+    """
     outcomes: list[Outcome] = []
     states: dict[int, State] = dict.fromkeys(numbers, State.DROPPED)
     lines = lock_lines(batch.pk, numbers)
@@ -201,7 +207,7 @@ def hand_back_lines(
             outcomes.append(GivenBack(job, reason, cost=0, wait_seconds=seconds))
         if unanswered and (line.is_owned or billed):
             states[line.number] = State.UNANSWERED
-        elif line.is_owned:
+        elif line.is_owned and was_sent:
             states[line.number] = State.HANDED_BACK
     record_outcomes(outcomes, policies={})
     _restart_windows([outcome.job.id for outcome in outcomes])

@@ -100,6 +100,17 @@ def test_results_without_keys_are_told_by_their_places(lane, sandbox):
     assert counts == sorted(set(counts)), "each has its own answer: of a longer question more tokens were read"
 
 
+def test_results_without_keys_are_told_by_the_places_of_the_lines_that_were_sent(lane, sandbox):
+    sandbox.turn(batches=SOON | {"results_in_order": True}, gemini={"batch_keys": False})
+    lane.credential("gemini")
+    lane.submit(4, provider="gemini")
+    misfit = Job.objects.order_by("pk")[1]
+    Job.objects.filter(pk=misfit.pk).update(payload={})
+    batch = lane.tend_until_closed()
+    assert (batch.lines, batch.succeeded, batch.unanswered, batch.unknown_lines) == (4, 3, 0, 0)
+    assert Job.objects.exclude(status="completed").get() == misfit
+
+
 def test_what_the_provider_says_it_did_not_carry_out_is_free(lane, sandbox):
     sandbox.turn(batches=SOON | {"expires_at_share": 0.5})
     lane.credential()
