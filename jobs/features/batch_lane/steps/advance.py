@@ -33,7 +33,7 @@ from .collect import Spoken, find_spoken, open_searches, seconds_left
 from .compose import compose_lines
 from .deadlines import LAST_CALL_SHARE, longest_call
 from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back_rest, settle_answers, settle_unanswered
-from .split import TOO_LARGE, split
+from .split import TOO_LARGE, keep_half, split
 
 logger = logging.getLogger(__name__)
 
@@ -284,9 +284,7 @@ class Step:
             self._call_back(spoken, access)
             look_later(batch, self._pause())
         elif remote.ending == "failed" and not remote.files.get("output") and remote.done <= remote.failed:
-            told = clean(remote.error) or "the provider refused it"
-            if not (_is_too_large(told, remote) and split(batch, told, creations=batch.creations)):
-                self._refuse(told, remote)
+            self._take_failure(remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
                 state=State.COLLECTING, ended_at=Now(), look_at=Now(), progressed_at=Now()
@@ -428,6 +426,17 @@ class Step:
         hand_back_rest(batch, reason=reason, only=read.unsent)
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
+
+    def _take_failure(self, remote: Remote) -> None:
+        """Halve a batch that failed because of its size; otherwise give back its jobs."""
+        batch, told = self.batch, clean(remote.error) or "the provider refused it"
+        is_halved = False
+        if _is_too_large(told, remote):
+            is_halved = split(batch, told, creations=batch.creations)
+        elif remote.is_full:
+            is_halved = keep_half(batch, told, creations=batch.creations)
+        if not is_halved:
+            self._refuse(told, remote)
 
     def _take_refusal(self, error: ProviderError, spoken: Spoken, *, has_no_call: bool, calls: int = 0) -> None:
         """

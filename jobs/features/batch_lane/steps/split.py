@@ -1,4 +1,4 @@
-"""Splits a batch that its provider refused as too large, before any of its lines was carried out."""
+"""Halves a batch that its provider refused because of its size, before any of its lines was carried out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ratelimits.limiter.decide import Settlement, decide
 
 from .adopt import LINES_AT_ONCE
 from .collect import enqueued_call, holder_of_batch
+from .settle import hand_back_lines
 
 # The words of a refusal that is of the size, whatever its status.
 TOO_LARGE = re.compile(
@@ -53,21 +54,18 @@ def split(batch: ProviderBatch, error: str, *, creations: int) -> bool:
     Returns:
         False: there are no two lines to split. Nothing was changed.
     """
-    row = ProviderBatch.objects.select_for_update().get(pk=batch.pk)
-    # Otherwise a late refusal would take lines out of a batch that another process has handed over.
-    if (row.state, row.provider_id, row.creations) != (batch.state, batch.provider_id, creations):
+    row = _as_asked(batch, creations)
+    if row is None:
         return True
-    waiting = row.all_lines.filter(state=ProviderBatchLine.State.WAITING).select_for_update().order_by("number")
-    lines = list(waiting)
-    half = lines[(len(lines) + 1) // 2 :]
+    count, half = _second_half(row)
     if not half:
         return False
-    tokens = row.enqueued_tokens * len(half) // len(lines)
+    tokens = row.enqueued_tokens * len(half) // count
     other = ProviderBatch.objects.create(
         id=new_id(),
         **{name: getattr(row, name) for name in _SHARED},
         lines=len(half),
-        size_bytes=row.size_bytes * len(half) // len(lines),
+        size_bytes=row.size_bytes * len(half) // count,
         enqueued_tokens=tokens,
         create_before=Now(),
         error=error,
@@ -85,6 +83,55 @@ def split(batch: ProviderBatch, error: str, *, creations: int) -> bool:
     ids = list(owned.select_for_update(of=("self",)).order_by("pk").values_list("pk", flat=True))
     Job.objects.filter(pk__in=ids).update(executor=other.pk)
     kept = row.enqueued_tokens - tokens
+    _begin_anew(row, error, kept, lines=row.lines - len(half), size_bytes=row.size_bytes - other.size_bytes)
+    _hold(row, (row, kept), (other, tokens))
+    return True
+
+
+@transaction.atomic
+def keep_half(batch: ProviderBatch, error: str, *, creations: int) -> bool:
+    """
+    Hand back the second half of a batch that alone is more than may be enqueued; the first half is handed over anew.
+
+    The jobs that are handed back wait for a batch after it: each batch of them would be refused until then.
+
+    Args:
+        batch, error, creations: As of `split`.
+
+    Returns:
+        False: it has to wait for another batch's end, or there are no two lines. Nothing was changed.
+    """
+    row = _as_asked(batch, creations)
+    if row is None:
+        return True
+    alike = ProviderBatch.objects.filter(service=row.service, credential=row.credential, model=row.model)
+    if alike.filter(state__in=ProviderBatch.UNFINISHED).exclude(pk=row.pk).exists():
+        return False
+    count, half = _second_half(row)
+    if not half:
+        return False
+    hand_back_lines(row, [line.number for line in half], reason=f"its batch was refused: {error}", live=frozenset())
+    kept = row.enqueued_tokens * (count - len(half)) // count
+    _begin_anew(row, error, kept)
+    _hold(row, (row, kept))
+    return True
+
+
+def _as_asked(batch: ProviderBatch, creations: int) -> ProviderBatch | None:
+    """Lock the row; None: a late refusal would take lines out of a batch that another process has handed over."""
+    row = ProviderBatch.objects.select_for_update().get(pk=batch.pk)
+    is_same = (row.state, row.provider_id, row.creations) == (batch.state, batch.provider_id, creations)
+    return row if is_same else None
+
+
+def _second_half(row: ProviderBatch) -> tuple[int, list[ProviderBatchLine]]:
+    """Lock the waiting lines; return how many there are, and the second half of them."""
+    waiting = row.all_lines.filter(state=ProviderBatchLine.State.WAITING).select_for_update().order_by("number")
+    lines = list(waiting)
+    return len(lines), lines[(len(lines) + 1) // 2 :]
+
+
+def _begin_anew(row: ProviderBatch, error: str, tokens: int, **changes: int) -> None:
     ProviderBatch.objects.filter(pk=row.pk).update(
         state=State.CREATING,
         creations=0,
@@ -92,14 +139,16 @@ def split(batch: ProviderBatch, error: str, *, creations: int) -> bool:
         provider_state="",
         done=0,
         submitted_at=None,
-        lines=row.lines - len(half),
-        size_bytes=row.size_bytes - other.size_bytes,
-        enqueued_tokens=kept,
+        enqueued_tokens=tokens,
         look_at=Now(),
         progressed_at=Now(),
         faults=0,
         error=error,
+        **changes,
     )
-    calls = [enqueued_call(one, one.pk, held) for one, held in ((row, kept), (other, tokens))]
+
+
+def _hold(row: ProviderBatch, *held: tuple[ProviderBatch, int]) -> None:
+    """Have these batches hold enqueued tokens in place of all that the first one held."""
+    calls = [enqueued_call(one, one.pk, tokens) for one, tokens in held]
     decide(calls, settlements=[Settlement(holder_of_batch(row.pk))], units=frozenset({ENQUEUED_TOKENS}))
-    return True

@@ -1,5 +1,7 @@
 """What a provider refuses as too large goes in halves, down to one line."""
 
+from datetime import timedelta
+
 import pytest
 from django.db.models import Sum
 from django.utils import timezone
@@ -84,6 +86,37 @@ def test_the_halves_hold_the_enqueued_tokens_that_the_whole_has_held(lane, sandb
     held = {charge.holder.removeprefix("provider_batch:") for charge in Charge.objects.all()}
     assert held == {str(batch.pk) for batch in ProviderBatch.objects.all()}
     assert ProviderBatchLine.objects.filter(state="waiting").count() == 6
+
+
+@pytest.mark.parametrize("provider", ["openai", "gemini"])  # Gemini's says it by a 429
+def test_a_batch_that_alone_is_more_than_may_be_enqueued_is_halved_until_there_is_room(lane, sandbox, provider):
+    sandbox.turn(batches=SOON, **{provider: {"enqueued_tokens": 200}})
+    lane.credential(provider)
+    lane.submit(8, provider=provider, prompt="word " * 60)
+
+    def are_completed() -> bool:
+        lane.tend()
+        ProviderBatch.objects.filter(closed_at__isnull=False).update(closed_at=timezone.now() - timedelta(hours=1))
+        return bool(lane.states() == ["completed"] * 8)
+
+    wait_for(are_completed, what="the end of all jobs by batch")
+    assert set(Job.objects.values_list("via", "retry_count")) == {("batch", 0)}
+    assert sandbox.billing()["prompts_paid_again"] == 0
+
+
+def test_what_waits_for_the_end_of_another_batch_is_not_halved(lane, sandbox):
+    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 60}}, openai={"enqueued_tokens": 250})
+    lane.credential()
+    lane.submit(2, prompt="word " * 60)
+    lane.tend()
+    wait_for(lambda: sandbox.batches()[0]["phase"] == "in_progress", what="the first batch")
+    lane.submit(4, prompt="word " * 60)
+    wait_for(
+        lambda: lane.tend() or ProviderBatch.objects.filter(state="failed").exists(), what="the refusal of the second"
+    )
+    refused = ProviderBatch.objects.get(state="failed")
+    assert (refused.found_no_room, refused.lines, refused.handed_back) == (True, 4, 4)
+    assert sum(call["status"] == 200 for call in sandbox.calls(method="POST", path="/v1/batches")) == 2
 
 
 def test_a_refusal_that_comes_late_takes_no_line_out_of_a_batch_that_was_made_meanwhile(lane, sandbox):
