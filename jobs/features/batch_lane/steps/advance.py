@@ -46,6 +46,7 @@ GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
 MAX_UPLOADS = 1_000  # `uploads` and `missing` are not counted beyond this
+QUOTA_FAULTS = 5  # after so many pauses between tries, each twice as long as the last, a quota a minute has come back
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
 NO_BATCHES_HERE = re.compile(
@@ -216,6 +217,8 @@ class Step:
             if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS:
                 # This call certainly made no batch. If it stayed counted, the next step would look for its batch.
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
+                if self._is_halved(error):
+                    return
                 raise
             if _is_never_taken(error):
                 # If files were uploaded, a 404 may mean a missing file. It is no proof that the server has no batches.
@@ -235,6 +238,13 @@ class Step:
             return
         if not adopt(batch, remote):
             self._cancel_second(remote, spoken, access)
+
+    def _is_halved(self, error: ProviderError) -> bool:
+        """Halve a batch that is refused by a quota for longer than a minute: alone it may be more than may wait."""
+        batch = self.batch
+        is_quota = error.status == HTTPStatus.TOO_MANY_REQUESTS and not batch.creations
+        is_lasting = is_quota and batch.faults >= QUOTA_FAULTS
+        return is_lasting and keep_half(batch, clean(str(error)), creations=batch.creations)
 
     def _cancel_second(self, remote: Remote, spoken: Spoken, access: Access) -> None:
         """Cancel a provider's batch that the row does not name: otherwise it would be paid for and never read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from django.db import transaction
+from django.db.models import Q
 
 from jobs.models import Job, ProviderBatch, ProviderBatchLine, new_id
 from jobs.states import RUNNING
@@ -105,7 +106,9 @@ def keep_half(batch: ProviderBatch, error: str, *, creations: int) -> bool:
     if row is None:
         return True
     alike = ProviderBatch.objects.filter(service=row.service, credential=row.credential, model=row.model)
-    if alike.filter(state__in=ProviderBatch.UNFINISHED).exclude(pk=row.pk).exists():
+    # Of several that the provider has not taken, the oldest is halved: all would become batches of one line each.
+    goes_first = Q(id__lt=row.pk) | Q(creations__gt=0) | ~Q(provider_id="")
+    if alike.filter(goes_first, state__in=ProviderBatch.UNFINISHED).exclude(pk=row.pk).exists():
         return False
     count, half = _second_half(row)
     if not half:
