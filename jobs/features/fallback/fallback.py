@@ -8,14 +8,16 @@ One guarded statement moves waiting jobs; a job that is under way is given back 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
 
 from jobs.classify import Failure, is_outage, is_retryable
-from jobs.features.fallback.ways import WayColumns, as_text, columns_of, shown, ways_of
+from jobs.features.fallback.ways import Unreadable, WayColumns, as_text, columns_of, kinds_with_ways, shown, ways_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, Condition, Fallback, next_way
 from jobs.handlers.registry import Handler
 from jobs.models import Job
@@ -30,6 +32,8 @@ from queueops.core.sql import nullable, plain_array, run_sql
 logger = logging.getLogger(__name__)
 
 REROUTED_AT_ONCE = 200
+ROUND_SECONDS = 1.0  # an executor claims nothing meanwhile
+MAX_LEFT = 20_000  # jobs that a round leaves out; each of its statements names them all
 WORDS: dict[Condition, str] = {
     "rate_limited": "it waited {waited:,.0f} s for a limit",
     "unavailable": "what it called does not answer",
@@ -77,48 +81,101 @@ class WaitsForWay(NamedTuple):
     waited: float
 
 
-def reroute_waiting() -> int:
+class Rerouted(NamedTuple):
+    """
+    Attributes:
+        going: The jobs that have another way for their reason.
+        unread: Jobs whose payload cannot be read here, each with why.
+        moved: How many went on; others have left meanwhile.
+    """
+
+    going: set[UUID]
+    unread: dict[UUID, str]
+    moved: int
+
+
+class FallbackRounds:
+    """
+    Sends jobs on, at each cluster: a job whose payload one host cannot read is left to another.
+
+    The rounds share no duty, whose holder may be the one host that cannot read a job. Each skips rows that another has
+    locked.
+    """
+
+    def __init__(self, executor: UUID, _: object = None) -> None:
+        self._left: set[UUID] = set()
+
+    def do(self, now: float) -> None:
+        if len(self._left) > MAX_LEFT:
+            self._left.clear()
+        reroute_waiting(self._left)
+
+    def stop(self) -> None:
+        """Do nothing: no round leaves anything running."""
+
+
+def reroute_waiting(left: set[UUID] | None = None) -> int:
     """
     Send jobs another way if they waited too long for a limit or their target is out; a bounded number at once.
 
+    Args:
+        left: Jobs to leave to other hosts. Those whose payload cannot be read here are added, or each call would choose
+            them again.
+
     Returns:
-        How many went on.
+        How many went on. What is left after ROUND_SECONDS is for the next call.
     """
-    total, found = 0, REROUTED_AT_ONCE
-    while found >= REROUTED_AT_ONCE:
+    left = set() if left is None else left
+    total, found, until = 0, REROUTED_AT_ONCE, time.monotonic() + ROUND_SECONDS
+    while found >= REROUTED_AT_ONCE and time.monotonic() < until:
         with transaction.atomic():
-            rows = [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", {"most": REROUTED_AT_ONCE})]
+            rows = _chosen(left)
             found = len(rows)
-            going, moved = reroute(rows)
-            stuck = {row.id for row in rows} - going
-            if stuck:  # this process finds no way in their payloads: each call would choose them again
+            sent = reroute(rows)
+            stuck = {row.id for row in rows} - sent.going - sent.unread.keys()
+            if stuck:  # their payloads name no way for this reason: each call would choose them again
                 Job.objects.filter(pk__in=stuck).update(fallback_at=None, fallback_on_outage=False)
-            total += moved
+        total += sent.moved
+        left.update(sent.unread)
+        if sent.unread:
+            job, why = next(iter(sent.unread.items()))
+            words = "jobs are left to a host that can send them another way: %s, the first is %s: %s"
+            logger.warning(words, len(sent.unread), job, why)
     return total
 
 
-def reroute(rows: Sequence[WaitsForWay]) -> tuple[set[UUID], int]:
-    """
-    Send waiting jobs on another way, in the caller's transaction.
+def _chosen(left: Collection[UUID]) -> list[WaitsForWay]:
+    parameters = {"most": REROUTED_AT_ONCE, "kinds": kinds_with_ways(), "left": list(left)}
+    return [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", parameters)]
 
-    Returns:
-        The jobs that have another way for their reason, and how many went on.
-    """
-    going = [one for one in map(_way_of, rows) if one is not None]
+
+def reroute(rows: Sequence[WaitsForWay]) -> Rerouted:
+    """Send waiting jobs on another way, in the caller's transaction."""
+    going: list[Reroute] = []
+    unread: dict[UUID, str] = {}
+    for row in rows:
+        try:
+            way = _way_of(row)
+        except Unreadable as error:
+            unread[row.id] = str(error)
+            continue
+        if way:
+            going.append(way)
     moved = move_another_way(going)
     waiting = [job for job, status in moved.items() if status == JobState.RATE_LIMITED]
     if waiting:
         move_jobs("release", [Move(job, message="it goes another way") for job in waiting])
     if moved:
         notify(Channel.READY)
-    return {one.job for one in going}, len(moved)
+    return Rerouted({one.job for one in going}, unread, len(moved))
 
 
 def _way_of(row: WaitsForWay) -> Reroute | None:
     try:
-        known = ways_of(row.kind, open_json(row.payload))
-    except SealedAway:
-        return None
+        payload = open_json(row.payload)
+    except SealedAway as away:
+        raise Unreadable(away.message) from away
+    known = ways_of(row.kind, payload)
     stood = StoodAs(row.project, row.user, row.service, row.model, row.credential, row.waited)
     return known and _reroute(row.id, row.reason, *known, at_step=row.fallback_step, stood=stood)
 
@@ -150,13 +207,19 @@ def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, 
     found = {}
     for job, failure, repeatable in failures:
         reason = _condition(failure, repeatable=repeatable)
-        known = reason and ways_of(job.kind, job.payload)
+        known = reason and _ways_known(job)
         if not reason or not known:
             continue
         stood = StoodAs(job.project, job.user_id, job.service, job.model, job.credential, job.waited)
         if one := _reroute(job.id, reason, *known, at_step=job.fallback_step, stood=stood):
             found[job.id] = one
     return found
+
+
+def _ways_known(job: ClaimedJob) -> tuple[Handler, Sequence[Fallback]] | None:
+    with suppress(Unreadable):
+        return ways_of(job.kind, job.payload)
+    return None
 
 
 def _condition(failure: Failure, *, repeatable: bool) -> Condition | None:

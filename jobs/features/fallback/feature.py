@@ -5,5 +5,5 @@ from jobs.feature import Feature
 FALLBACK = Feature(
     package="jobs.features.fallback",
     page="how-to/fallback.md",
-    duties=("fallback.reroute_waiting",),
+    rounds=("fallback.FallbackRounds",),
 )

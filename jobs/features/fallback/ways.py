@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db import DatabaseError
 from pydantic import ValidationError
 
 from jobs.handlers.fallback import Fallback
-from jobs.handlers.registry import Handler, UnknownKind, find_handler
+from jobs.handlers.registry import Handler, UnknownKind, find_handler, served_names
 from jobs.lanes import escaped
 from jobs.services.submit.choose_lane import choose_lanes
 from jobs.services.submit.prepare import PreparedJob, describe
@@ -18,25 +20,45 @@ from jobs.services.submit.spec import JobSpec
 from queueops.core.sql import nullable, plain_array, run_sql
 from ratelimits.subjects import MAX_NAME_LENGTH
 
+logger = logging.getLogger(__name__)
+
 NAMED = '"fallback"'  # in the text of every payload that names other ways
+
+
+class Unreadable(Exception):
+    """This process cannot tell a job's other ways; a process of another release, or with another key, may."""
+
+
+def kinds_with_ways() -> list[str]:
+    """The names of the kinds that go another way and that this process serves."""
+    return [name for name, kind in served_names().items() if find_handler(kind).fallback]
 
 
 def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | None:
     """
-    Return a stored job's handler and its other ways; None: no other way, or a payload that cannot be read here.
+    Return a stored job's handler and its other ways; None: no other way.
 
     Args:
         payload: JSON text.
+
+    Raises:
+        Unreadable
     """
     if NAMED not in payload:
         return None
     try:
         handler = find_handler(kind)
-        if handler.fallback is None:
-            return None
-        return handler, handler.fallback(handler.schema.validate_json(payload))
-    except (UnknownKind, ValidationError):
-        return None
+        ways = handler.fallback and handler.fallback(handler.schema.validate_json(payload))
+    except DatabaseError:
+        raise
+    except (UnknownKind, ValidationError) as error:
+        raise Unreadable(f"{type(error).__name__} of {kind}") from error
+    except Exception as error:  # the handler's own code: its error would keep all other jobs from going on
+        logger.exception("the handler %s cannot tell a payload's other ways", kind)
+        raise Unreadable(f"{type(error).__name__} of {kind}") from error
+    if ways is None:
+        raise Unreadable(f"{kind} has no fallback here")
+    return handler, ways
 
 
 def watch_ways(jobs: Sequence[PreparedJob], project_id: str) -> None:

@@ -243,13 +243,13 @@ def _send_another_way(ids: Sequence[UUID]) -> int:
     # An encrypted payload shows only once it is opened whether it names another way.
     naming = waiting.filter(Q(text__contains=NAMED) | Q(text__contains=SEALED))
     columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
-    _, moved = reroute(
+    sent = reroute(
         [
             WaitsForWay(pk, "no_credit", kind, text, step, project, user, service, model, credential, 0.0)
             for pk, kind, text, step, project, user, service, model, credential in naming.values_list(*columns)
         ]
     )
-    return moved
+    return sent.moved
 
 
 def _let_one_try(row: RefusedCalls) -> None:

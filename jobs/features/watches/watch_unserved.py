@@ -9,6 +9,7 @@ from django.conf import settings
 from jobs.features.served_kinds.served_kinds import UNSERVED
 from jobs.features.served_kinds.unserved import waiting_for
 from jobs.features.watches.by_project import count_by_project, jobs_wait
+from jobs.features.watches.unsent_fallbacks import unsent_fallbacks
 from jobs.features.watches.unserved_pools import unserved_pools
 from jobs.models import Job, PauseSwitch
 from ratelimits.alerts.alerts import Opening, reconcile
@@ -20,12 +21,14 @@ MAX_MISSING = 200  # pause switches read, one for each missing kind or key
 
 def watch_unserved() -> None:
     """
-    Alert about kinds that no worker knows, payloads that no worker takes, and jobs whose pool no cluster serves.
+    Alert about kinds that no worker knows, payloads that no worker takes, jobs whose pool no cluster serves, and
+    fallbacks that no housekeeper can read.
 
     The alert ends when a worker takes such jobs, or when no such job is left.
     """
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MAX_MISSING]
-    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + [opening for one in switches for opening in _openings(one)])
+    missing = [opening for one in switches for opening in _openings(one)]
+    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + unsent_fallbacks() + missing)
 
 
 def _openings(switch: PauseSwitch) -> Iterator[Opening]:

@@ -5,13 +5,16 @@
 -- Each of these two searches has an index of its own, which is empty where no job names another way. A probe of an
 -- outage is not chosen.
 --
--- params  most: jobs found by each of the two searches
+-- params  most: jobs found by each of the two searches;
+--         kinds: the kinds whose payloads can be read here;
+--         left: jobs that are left to other hosts
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns for each job the reason, and the columns from which its other way is made
 WITH waited AS MATERIALIZED (
     SELECT id, 'rate_limited' AS reason FROM jobs_job
      WHERE fallback_at <= {{now}} AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held
+       AND kind = ANY(%(kinds)s::text[]) AND id NOT IN (SELECT unnest(%(left)s::uuid[]))
      ORDER BY fallback_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
@@ -24,6 +27,7 @@ WITH waited AS MATERIALIZED (
               AND fallback_on_outage AND via IS DISTINCT FROM 'batch' AND status IN {{waiting}} AND NOT held
               AND id IS DISTINCT FROM breaker.probe_job_id
               AND (scheduled_at IS NULL OR status = 'rate_limited')
+              AND kind = ANY(%(kinds)s::text[]) AND id NOT IN (SELECT unnest(%(left)s::uuid[]))
             LIMIT %(most)s::int
               FOR UPDATE SKIP LOCKED) AS job
      WHERE breaker.opened_at IS NOT NULL

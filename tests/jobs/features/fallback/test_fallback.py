@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -11,34 +11,41 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings as django_settings
 from django.contrib.postgres.functions import TransactionNow as DbNow
 from django.db import connection, connections, transaction
 from django.db.models import F
 
 from jobs.classify import Failure
+from jobs.executor.duties import Duties
 from jobs.executor.pump import PLANNING
 from jobs.features.fallback import fallback, ways
 from jobs.features.fallback.fallback import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.features.recovery.replay import repair
+from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.handlers.fallback import CONDITIONS, Fallback, after_wait, next_way
 from jobs.handlers.llm.requests.payload import LlmGenerate
+from jobs.handlers.registry import find_handler
 from jobs.models import Job, JobEvent, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
-from jobs.services.finish.outcomes import Failed
+from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit import prepare
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
+from jobs.services.upkeep.executors import register
 from jobs.states import JobState
 from jobs.testing import drain
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.credentials import CredentialNotAllowed, seal
+from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.limits import catalogue
-from ratelimits.models import Limit
+from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_jobs
 from tests.support.plans import explain_file, nodes, rows_read
 from tests.support.racing import run_together
@@ -46,7 +53,9 @@ from tests.support.saturation import limits_changed
 
 pytestmark = pytest.mark.django_db
 
+KEY, SECRET = ("k1", Fernet.generate_key().decode()), Fernet.generate_key().decode()
 QUESTION = "Why is the sky blue? " * 20  # 105 tokens by the stand-ins' rule
+CHOOSING = {"most": 200, "kinds": ["llm.generate"], "left": []}
 OTHER = {"provider": "gemini", "credential": "g", "model": "large-1"}
 
 
@@ -196,6 +205,108 @@ def test_a_way_that_its_handler_cannot_describe_keeps_no_other_job_from_going_on
     fail(claimed, Failure("http_503", "ProviderError", "down", "answered", status=503))
     assert way_of(job)[3] == 0
     assert (job.status, job.retry_count) == (JobState.RETRIED, 1)
+
+
+@pytest.fixture
+def payload_keys(settings):
+    def set_to(*pairs: tuple[str, str]) -> None:
+        known = replace(django_settings.QUEUEOPS, payload_keys=pairs, debug=False)
+        settings.QUEUEOPS = replace(known, credential_keys=(SECRET,))
+
+    return set_to
+
+
+def housekeeper() -> Duties:
+    """The quarantine executor of a cluster of its own."""
+    executor = uuid4()
+    register(executor, cluster_pid=1, slots=1, cluster_id=uuid4())
+    return Duties(executor, sweep_seconds=30, silent_seconds=30, stuck_seconds=30)
+
+
+def tell_no_ways_of_broken(monkeypatch) -> None:
+    """As a mistake in a handler's own `fallback` does, for one payload."""
+
+    def fails(payload: LlmGenerate) -> Any:
+        if payload.system == "broken":
+            raise KeyError("broken")
+        return payload.ways()
+
+    monkeypatch.setattr(ways, "find_handler", lambda kind: replace(find_handler(kind), fallback=fails))
+
+
+def late_ones(*jobs: Job) -> list[str]:
+    """What is told of jobs that should have gone on a minute ago."""
+    Job.objects.filter(pk__in=[job.pk for job in jobs]).update(
+        fallback_at=DbNow() - timedelta(minutes=2), updated_at=DbNow() - timedelta(minutes=2)
+    )
+    watch_unserved()
+    return list(QuotaAlert.objects.filter(kind="unserved", resolved_at=None).values_list("message", flat=True))
+
+
+def test_who_lacks_the_key_of_a_payload_leaves_its_job_to_a_host_that_has_it(payload_keys):
+    payload_keys(KEY)
+    open_credentials()
+    Project.objects.filter(pk="acme").update(encrypted=True)
+    forget_encrypted()
+    job = submit({**OTHER, "after_seconds": 60})
+    park(job, waited=61)
+    payload_keys()
+    lacking, having = housekeeper(), housekeeper()
+    lacking.do(1.0)
+    assert way_of(job)[3] == 0
+    [told] = late_ones(job)
+    assert told.startswith("1 job of acme waits though a fallback is due: no host that does the housekeeping can read")
+    payload_keys(KEY)
+    lacking.do(2.0)  # a process keeps its keys until it ends: it does not read the payload each second
+    assert way_of(job)[3] == 0
+    having.do(2.0)
+    assert way_of(job) == ("gemini", "large-1", "g", 1, "rate_limited")
+    watch_unserved()
+    assert not QuotaAlert.objects.filter(kind="unserved", resolved_at=None).exists()
+
+
+def test_what_one_host_cannot_read_keeps_its_way_and_keeps_nobody_else_from_going(monkeypatch):
+    monkeypatch.setattr(fallback, "REROUTED_AT_ONCE", 2)
+    open_credentials()
+    strange = [submit({**OTHER, "after_seconds": 0}) for _ in range(3)]
+    unknown, broken = submit({**OTHER, "after_seconds": 0}), submit({**OTHER, "after_seconds": 0}, system="broken")
+    for job in strange:
+        payload = {**job.payload, "of_a_later_release": True}
+        Job.objects.filter(pk=job.pk).update(payload=payload)
+    Job.objects.filter(pk=unknown.pk).update(kind="of.a_later_release")
+    tell_no_ways_of_broken(monkeypatch)
+    well = submit({**OTHER, "after_seconds": 0})
+    out = submit({**OTHER, "when": ["unavailable"]})
+    for job in (*strange, unknown, broken, well):
+        park(job, waited=3)
+    Job.objects.filter(pk=out.pk).update(payload={**out.payload, "of_a_later_release": True})
+    left: set[UUID] = set()
+    assert reroute_waiting(left) == 1
+    assert way_of(well)[3] == 1
+    for job in (*strange, unknown, broken):
+        job.refresh_from_db()
+        assert (job.fallback_at is None, job.fallback_on_outage, job.fallback_step) == (False, True, 0)
+    assert reroute_waiting(left) == 0
+    open_breaker(out)
+    ServiceBreaker.objects.update(opened_at=DbNow() - timedelta(minutes=2))
+    assert reroute_waiting(left) == 0
+    assert "of acme wait" in late_ones(out)[0]
+
+
+def test_a_failed_attempt_whose_handler_cannot_tell_its_ways_keeps_no_other_outcome_from_being_written(monkeypatch):
+    open_credentials()
+    broken, well = submit(OTHER, system="broken"), submit(OTHER)
+    tell_no_ways_of_broken(monkeypatch)
+    claimed = {job.id: job for job in claim()}
+    down = Failure("http_503", "ProviderError", "down", "answered", status=503)
+    record_outcomes(
+        [
+            Failed(claimed[broken.pk], "openai", "moderate", repeatable=True, failure=down, duration_ms=1.0),
+            Succeeded(claimed[well.pk], "openai", "{}", 1.0),
+        ],
+        policies=retry_policies(),
+    )
+    assert [Job.objects.get(pk=job.pk).status for job in (broken, well)] == [JobState.RETRIED, JobState.COMPLETED]
 
 
 def test_while_the_target_is_out_all_but_its_probe_go_on():
@@ -352,7 +463,7 @@ def test_who_names_no_other_way_is_in_neither_index_and_the_duty_reads_only_thos
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("ANALYZE jobs_job")  # or the plan would be for what the tests before this one left
-    used = {node.get("Index Name") for node in nodes(explain_file("jobs", "choose_reroutes", most=200))}
+    used = {node.get("Index Name") for node in nodes(explain_file("jobs", "choose_reroutes", **CHOOSING))}
     assert {"jobs_job_fallback_idx", "jobs_job_cut_off_idx"} <= used
 
 
@@ -366,7 +477,7 @@ def test_an_outage_reads_none_of_the_jobs_that_are_to_run_later():
         cursor.execute("ANALYZE jobs_job")
         for name, value in PLANNING:
             cursor.execute(f"SET LOCAL {name} = {value}")
-    read = [rows_read(node) for node in nodes(explain_file("jobs", "choose_reroutes", most=200))]
+    read = [rows_read(node) for node in nodes(explain_file("jobs", "choose_reroutes", **CHOOSING))]
     assert max(read) <= 1
 
 
