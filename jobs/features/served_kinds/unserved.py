@@ -1,7 +1,8 @@
 """
 Makes dead letters of jobs whose kind or payload no worker took for QUEUEOPS_UNSERVED_HOURS.
 
-Jobs that wait for a payload key are left alone.
+Jobs that wait for a payload key are left alone. The hours of a job begin once it could run: after its time, its
+dependencies, and whatever else keeps it.
 """
 
 from __future__ import annotations
@@ -10,24 +11,26 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, Q
+from django.db.models import Exists, OuterRef, Q
 
 from jobs.classify import Failure
 from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, UNSERVED, closed_by, held_as_unknown, misfits_of
-from jobs.models import Job, PauseSwitch
+from jobs.models import Dependency, Job, PauseSwitch
 from jobs.services.finish.finish import bury
 from jobs.transitions import Move
 from queueops.core.clock import Now
 from queueops.core.sealing import is_sealed, left_sealed
+from queueops.core.sql import run_sql
 
-BURIED_AT_ONCE = 500
+AT_ONCE = 500
+PUT_OFF_SHARE = 0.1  # of the hours: how often jobs that something else keeps are written
 
 
 def tend_unserved() -> int:
     """
     Bury jobs that have been held for QUEUEOPS_UNSERVED_HOURS because no worker knows their kind or takes their payload.
 
-    At most BURIED_AT_ONCE of a kind; the rest is for the next call.
+    At most AT_ONCE of a kind; the rest is for the next call.
 
     Returns:
         How many were buried.
@@ -49,17 +52,39 @@ def waiting_for(switch: PauseSwitch) -> Q:
 
 @transaction.atomic
 def _tend(switch: PauseSwitch) -> int:
+    if _put_off(switch) == AT_ONCE:
+        return 0  # others may be left that something else keeps
     held = Job.objects.filter(waiting_for(switch))
     late = Now() - timedelta(hours=settings.QUEUEOPS.unserved_hours)
+    could_run = Q(scheduled_at=None) | Q(scheduled_at__lt=late)
+    waits = Exists(Dependency.objects.filter(owner_id__in=[OuterRef("pk"), OuterRef("batch_id")]))
     # The switch must be old, too: before it, something else may have held a job for days, such as its batch's pause.
     lacking = Exists(PauseSwitch.objects.filter(pk=switch.pk, created_at__lt=late))
-    old = held.filter(lacking, updated_at__lt=late).order_by("id").select_for_update(skip_locked=True)[:BURIED_AT_ONCE]
+    lost = held.filter(could_run, ~waits, lacking, updated_at__lt=late)
+    old = lost.order_by("id").select_for_update(skip_locked=True)[:AT_ONCE]
     reasons = {job.pk: (job.kind, _failure(switch, job)) for job in old}
     moves = [Move(pk, error_code=failure.code, message=failure.message) for pk, (_, failure) in reasons.items()]
     buried = len(bury("reject", reasons, moves))
     if not held.exists():
         switch.delete()
     return buried
+
+
+def _put_off(switch: PauseSwitch) -> int:
+    """
+    Begin anew the hours of jobs that a pause, a guard, a budget or stopped calls keep, too; at most AT_ONCE.
+
+    Without this, what is let go after days would be buried at once.
+    """
+    is_unfit = switch.scope == PauseSwitch.Scope.UNFIT
+    parameters = {
+        "kind": switch.key,
+        "pool": None if is_unfit else switch.pool,
+        "code": INVALID_PAYLOAD if is_unfit else None,
+        "older": PUT_OFF_SHARE * settings.QUEUEOPS.unserved_hours * 3600,
+        "most": AT_ONCE,
+    }
+    return len(run_sql("jobs", "put_off_unserved", parameters))
 
 
 def _failure(switch: PauseSwitch, job: Job) -> Failure:

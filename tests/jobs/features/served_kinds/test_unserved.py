@@ -14,12 +14,12 @@ from jobs.features.served_kinds import served_kinds as kinds_service
 from jobs.features.served_kinds.served_kinds import ServedKinds, kinds_served, set_aside, take_up
 from jobs.features.served_kinds.unserved import tend_unserved
 from jobs.features.watches.watch_unserved import watch_unserved
-from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
+from jobs.models import BudgetWait, DeadLetter, Dependency, Executor, Job, PauseSwitch, new_id
 from jobs.services.claim import claim
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.operate.pauses import pause_scope, settle_holds
+from jobs.services.operate.pauses import pause_scope, resume_scope, settle_holds
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_batch, make_job, make_jobs
@@ -188,6 +188,43 @@ def test_what_a_pause_has_held_for_days_is_not_buried_as_soon_as_its_kind_has_no
     kinds.tend()
     assert tend_unserved() == 0
     assert Job.objects.get(pk=paused.pk).status == JobState.QUEUED
+
+
+def test_what_could_not_run_is_not_buried_however_old_the_switch_is():
+    make_jobs(1, kind="later.kind", payload="{}")
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    kinds.tend()
+    batch = make_batch()
+    scheduled, waiting, part, in_batch, stopped = make_jobs(5, kind="later.kind", payload="{}")
+    [of_another] = make_jobs(1, kind="later.kind", payload="{}", project="other")
+    Job.objects.filter(pk=in_batch.pk).update(batch=batch)
+    later = make_batch()
+    Job.objects.filter(pk=part.pk).update(batch=later)
+    Job.objects.filter(pk=scheduled.pk).update(scheduled_at=Now() + timedelta(days=7))
+    for owner in (waiting.pk, later.pk):
+        Dependency.objects.create(
+            owner_id=owner, on_id=new_id(), of_batch=owner != waiting.pk, on_batch=False, project_id="acme"
+        )
+    pause_scope("batch", str(batch.pk), actor="user:1")
+    pause_scope("project", "other", actor="user:1")
+    BudgetWait.objects.create(job_id=stopped.pk, budget_id=1, project_id="acme")
+    settle_holds()
+    Job.objects.update(held=True)
+    set_back(1000)
+    assert tend_unserved() == 1
+    kept = [scheduled, waiting, part, in_batch, stopped, of_another]
+    assert set(Job.objects.exclude(status=JobState.FAILED).values_list("pk", flat=True)) == {job.pk for job in kept}
+    resume_scope("batch", str(batch.pk), actor="user:1")
+    resume_scope("project", "other", actor="user:1")
+    assert tend_unserved() == 0  # their hours begin now
+    Job.objects.filter(pk=scheduled.pk).update(scheduled_at=Now() - timedelta(hours=1))
+    Dependency.objects.all().delete()
+    BudgetWait.objects.all().delete()
+    assert tend_unserved() == 2
+    set_back(1000)
+    Job.objects.filter(pk=scheduled.pk).update(scheduled_at=Now() - timedelta(hours=30))
+    assert tend_unserved() == 4
 
 
 @every_case("scope", ["unknown", "unfit"], undone=True)
