@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from jobs.models import PauseSwitch, Schedule, ScheduleFire
@@ -21,13 +21,15 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import WITHHELD
 from queueops.core.values.masking import masked_text
-from queueops.tenancy.secrets.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import CannotRead, is_encrypted
 
 logger = logging.getLogger(__name__)
 
 FIRED_AT_ONCE = 200
 FIRING_SECONDS = 1.0
 DUTY_TERM_SECONDS = 3.0
+OTHERS_AFTER = timedelta(seconds=10)
+REST_SECONDS = 60.0  # after a fire that cannot be made here
 MAX_FIRE_MESSAGE = 500
 Outcome = ScheduleFire.Outcome
 FIRES = RetentionRule(
@@ -36,14 +38,25 @@ FIRES = RetentionRule(
 
 
 class ScheduleRounds:
-    """Fires due schedules, under a duty of its own because this may take FIRING_SECONDS."""
+    """
+    Fires due schedules, under a duty of its own because this may take FIRING_SECONDS.
+
+    The holder may be the one host that knows a schedule's time zone or key no more. Fires that are OTHERS_AFTER late
+    are therefore made by any housekeeper. Each rests a schedule that failed here, or it would crowd out others.
+    """
 
     def __init__(self, executor: UUID, _: object = None) -> None:
         self._executor = executor
+        self._resting: dict[UUID, float] = {}
 
     def do(self, now: float) -> None:
-        if is_any_due() and take_duty("schedules", holder=self._executor, term_seconds=DUTY_TERM_SECONDS):
-            fire_schedules()
+        self._resting = {pk: until for pk, until in self._resting.items() if until > now}
+        if not is_any_due():
+            return
+        has_duty = take_duty("schedules", holder=self._executor, term_seconds=DUTY_TERM_SECONDS)
+        left = set(self._resting)
+        fire_schedules(late=timedelta() if has_duty else OTHERS_AFTER, left=left)
+        self._resting |= dict.fromkeys(left - self._resting.keys(), now + REST_SECONDS)
 
     def stop(self) -> None:
         """Do nothing: no round leaves anything running."""
@@ -51,10 +64,10 @@ class ScheduleRounds:
 
 def is_any_due() -> bool:
     """Whether a schedule is due. Executors ask only this, each second, while nothing is due."""
-    return _due(Now()).exists()
+    return due_schedules(Now()).exists()
 
 
-def fire_schedules(*, at: datetime | None = None) -> int:
+def fire_schedules(*, at: datetime | None = None, late: timedelta = timedelta(), left: set[UUID] | None = None) -> int:
     """
     Submit the jobs of due schedules.
 
@@ -65,6 +78,8 @@ def fire_schedules(*, at: datetime | None = None) -> int:
 
     Args:
         at: None: now, by the database's clock.
+        late: Fire only what is late by so much.
+        left: Schedules to leave alone; those whose fire cannot be made here are added.
 
     Returns:
         How many fires were made, refused or left out. Fires left after FIRING_SECONDS are for the next call.
@@ -77,7 +92,9 @@ def fire_schedules(*, at: datetime | None = None) -> int:
         while time.monotonic() < until and _fire_next(schedule_id, now):
             made.append(schedule_id)
 
-    one_by_one(list(_due(now).values_list("pk", flat=True)[:FIRED_AT_ONCE]), fire, what="the schedule")
+    left = set() if left is None else left
+    due = due_schedules(now - late).exclude(pk__in=left).values_list("pk", flat=True)[:FIRED_AT_ONCE]
+    left.update(one_by_one(list(due), fire, what="the schedule"))
     return len(made)
 
 
@@ -87,8 +104,11 @@ def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", lef
     fire alone.
 
     Raises:
+        CannotRead: Its jobs are encrypted with a key that is not set here.
         QueueOpsError: An error of submitting.
     """
+    if isinstance(schedule.jobs, str):  # a text stands in for them
+        raise CannotRead
     key = f"schedule:{schedule.pk}:{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"
     project, actor = schedule.project_id, schedule.actor
     job_id = batch_id = None
@@ -109,7 +129,8 @@ def jobs_now(schedule: Schedule) -> Any:
     return [as_written_now(job) for job in stored] if isinstance(stored, list) else stored
 
 
-def _due(now: datetime | Now) -> QuerySet[Schedule]:
+def due_schedules(now: datetime | Now) -> QuerySet[Schedule]:
+    """Schedules whose fire is due, without those that a pause of their project or of everything keeps."""
     paused = PauseSwitch.objects.filter(Q(scope="global") | Q(scope="project", key=OuterRef("project_id")))
     return Schedule.objects.filter(~Exists(paused), next_fire_at__lte=now).order_by("next_fire_at")
 
@@ -117,29 +138,36 @@ def _due(now: datetime | Now) -> QuerySet[Schedule]:
 @transaction.atomic
 def _fire_next(schedule_id: UUID, now: datetime) -> bool:
     """Make one fire, the oldest that is due. Return False if no fire was due: none was made, and none left out."""
-    schedule = _due(now).select_for_update(skip_locked=True, of=("self",)).filter(pk=schedule_id).first()
+    schedule = due_schedules(now).select_for_update(skip_locked=True, of=("self",)).filter(pk=schedule_id).first()
     if schedule is None or schedule.next_due_at is None:
         return False
     due = schedule.times.due(since=schedule.next_due_at, now=now, missed=schedule.missed, most=schedule.most_missed)
     following = due.fires[1] if len(due.fires) > 1 else due.following
-    if due.fires:
+    due_at = due.fires[0].due_at if due.fires else due.last_due_at
+    if due_at is not None and schedule.fires.filter(due_at=due_at).exists():
+        logger.warning("schedule %s: its fire of %s is made already; it is passed over", schedule_id, due_at)
+    elif due.fires:
         _try(schedule, due.fires[0].due_at, due.left_out)
-    elif due.last_due_at is not None:
-        _note(schedule, due.last_due_at, outcome=Outcome.SKIPPED, left_out=due.left_out)
+    elif due_at is not None:
+        _note(schedule, due_at, outcome=Outcome.SKIPPED, left_out=due.left_out)
     schedule.set_next(following)
     schedule.save(update_fields=["next_due_at", "next_fire_at", "refused_in_a_row"])
     return True
 
 
 def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
-    """Submit one fire. A refused fire is noted and not tried again; the next fire is a new try."""
+    """
+    Submit one fire. A refused fire is noted and not tried again; the next fire is a new try.
+
+    A row that the database refuses is a refusal, too: it would be refused each second, for ever.
+    """
     try:
         with transaction.atomic():
             submit_fire(schedule, due_at, left_out=left_out)
-    except DatabaseError:
+    except (OperationalError, InterfaceError, CannotRead):
         raise
     except Exception as error:
-        if not isinstance(error, QueueOpsError):  # raised by a handler's own code
+        if not isinstance(error, QueueOpsError):  # raised by a handler's own code, or by the database
             logger.exception("schedule %s could not be submitted", schedule.pk)
         code, message = _told(error)
         if is_encrypted(schedule.project_id):

@@ -27,10 +27,15 @@ def zone_of(name: str) -> ZoneInfo:
 
     An error here would stop house-keeping for all projects because of the row of one.
     """
+    return known_zone(name) or ZoneInfo("UTC")
+
+
+def known_zone(name: str) -> ZoneInfo | None:
+    """A stored zone; None: Python does not know it on this host."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return ZoneInfo("UTC")
+        return None
 
 
 def _in_database(name: str) -> list[datetime]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.db.models import F
 
 from jobs.executor.duties import Duties
 from jobs.features.schedules import fire_schedules as firing
 from jobs.features.schedules.errors import BadSchedule, UnknownSchedule
-from jobs.features.schedules.fire_schedules import fire_schedules
+from jobs.features.schedules.fire_schedules import ScheduleRounds, fire_schedules
 from jobs.features.schedules.schedules import (
     delete_schedule,
     last_fires,
@@ -35,6 +38,7 @@ from queueops.audit.models import AuditEntry
 from queueops.core.clock import database_moment
 from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.moves import ProjectMoved
+from queueops.tenancy.secrets.encryption import CannotRead, forget_encrypted
 from ratelimits.models import QuotaAlert
 from tests.factories import KIND, make_project, make_schedule
 from tests.support.cases import every_case
@@ -298,6 +302,77 @@ def test_what_a_handler_raises_of_its_own_stops_no_other_schedule(monkeypatch):
         good.pk: ("submitted", ""),
     }
     assert "secret" not in ScheduleFire.objects.get(schedule=bad).error_message
+
+
+def test_a_fire_that_was_made_already_is_passed_over_and_not_tried_each_second():
+    schedule, other = make_schedule(), make_schedule("other")
+    due_at = schedule.next_due_at
+    assert due_at is not None
+    ScheduleFire.objects.create(schedule=schedule, project_id="acme", due_at=due_at, outcome="submitted")
+    assert fire_schedules(at=due_at) == 2
+    assert [fire.schedule_id for fire in ScheduleFire.objects.exclude(job_id=None)] == [other.pk]
+    schedule.refresh_from_db()
+    assert (schedule.next_due_at, fire_schedules(at=due_at)) == (due_at + HOUR, 0)
+
+
+def test_what_the_database_refuses_is_a_refusal_and_stops_no_other_schedule():
+    bad, good = make_schedule("bad", jobs=[{**JOB, "priority": "urgent"}]), make_schedule("good")
+    due_at = bad.next_due_at
+    assert due_at is not None
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # or the table could not be altered in this transaction
+        cursor.execute("ALTER TABLE jobs_job ADD CONSTRAINT never CHECK (priority <> 'urgent') NOT VALID")
+    for moment in (due_at, due_at + HOUR):
+        fire_schedules(at=moment)
+    assert Counter((fire.schedule_id, fire.outcome, fire.error_code) for fire in fires()) == {
+        (bad.pk, "refused", "internal_error"): 2,
+        (good.pk, "submitted", ""): 2,
+    }
+    watch_schedules()
+    assert "was refused 2 times in a row: IntegrityError" in QuotaAlert.objects.get().message
+
+
+def test_a_fire_that_one_host_cannot_make_rests_there_is_told_and_is_made_by_another(monkeypatch):
+    monkeypatch.setattr(firing, "FIRED_AT_ONCE", 1)
+    bad, good = make_schedule("bad"), make_schedule("good")
+    for schedule, hours in ((good, 2), (bad, 3)):
+        due_since(schedule, hours * HOUR)
+    Schedule.objects.filter(pk=bad.pk).update(time_zone="Mars/Olympus")
+    first, second = ScheduleRounds(uuid4()), ScheduleRounds(uuid4())
+    for now in (1.0, 2.0, 3.0):
+        first.do(now)
+    assert [fire.schedule_id for fire in fires()] == [good.pk]
+    watch_schedules()
+    [alert] = QuotaAlert.objects.all()
+    assert alert.message.startswith("The schedule bad of acme has been due since")
+    assert alert.message.endswith("and no host has made its fire; its time zone Mars/Olympus is not known here")
+    Schedule.objects.filter(pk=bad.pk).update(time_zone="UTC")
+    first.do(4.0)  # a host's zones stay as they are for a minute and more
+    assert len(fires()) == 1
+    second.do(4.0)
+    assert {fire.schedule_id for fire in fires()} == {good.pk, bad.pk}
+    watch_schedules()
+    assert QuotaAlert.objects.get().resolved_at is not None
+
+
+def test_a_schedule_whose_payload_key_is_missing_is_refused_nothing_and_waits_for_a_host_that_has_it(settings):
+    def keys_are(*pairs: tuple[str, str]) -> None:
+        settings.QUEUEOPS = replace(django_settings.QUEUEOPS, payload_keys=pairs, debug=False)
+
+    key = ("k1", Fernet.generate_key().decode())
+    keys_are(key)
+    make_project("acme")
+    Project.objects.update(encrypted=True)
+    forget_encrypted()
+    schedule = make_schedule()
+    keys_are()
+    assert fire_schedules(at=schedule.next_due_at) == 0
+    with pytest.raises(CannotRead):
+        run_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    assert fires() == []
+    keys_are(key)
+    assert fire_schedules(at=schedule.next_due_at) == 1
+    assert fires()[0].outcome == "submitted"
 
 
 def test_a_crash_between_the_jobs_and_the_row_leaves_neither_and_the_next_makes_both(monkeypatch):
