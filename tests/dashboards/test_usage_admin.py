@@ -387,6 +387,17 @@ def test_the_page_of_a_month_shows_its_reservations_its_alerts_and_what_people_c
     assert signed_in("viewer").get(page(row)).context["reservations"][0]["cancel"] == ""
 
 
+def test_a_month_whose_time_zone_is_not_known_here_is_shown_in_utc_and_says_so(user):
+    row = make_usage_month(user)
+    Allowance.objects.update(time_zone="Mars/Olympus")
+    shown = signed_in("administrator").get(page(row))
+    assert shown.status_code == 200
+    assert (
+        "in UTC: this host does not know the time zone Mars/Olympus. Give the allowance another"
+        in shown.content.decode()
+    )
+
+
 def test_a_month_whose_allowance_is_gone_is_still_shown(user):
     make_allowance()
     make_usage_event(user)

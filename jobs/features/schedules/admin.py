@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin
@@ -20,6 +19,7 @@ from jobs.features.schedules import schedules
 from jobs.features.schedules.errors import BadSchedule
 from jobs.features.schedules.fire_schedules import jobs_now
 from jobs.models import Schedule, ScheduleFire
+from queueops.core.postgres.zones import known_zone, zone_of
 from queueops.core.values.masking import masked, pretty, unmasked
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
@@ -173,8 +173,9 @@ class JobScheduleAdmin(ServiceFormAdmin):
         return [one for one in offered if one.method.verb.name in fitting]
 
     def shown_of(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
-        zone = ZoneInfo(row.time_zone)
+        zone = zone_of(row.time_zone)
         return {
+            "knows_zone": known_zone(row.time_zone) is not None,
             "schedule": row,
             "badge": self.stands(row),
             "next_at": self.next_at(row),
@@ -207,6 +208,8 @@ class JobScheduleAdmin(ServiceFormAdmin):
             return formatting.badge("grey", "pause", "paused")
         if row.next_due_at is None:
             return formatting.badge("grey", "event_busy", "over")
+        if known_zone(row.time_zone) is None:
+            return formatting.badge("red", "block", "unknown time zone")
         if row.refused_in_a_row:
             return formatting.badge("red", "block", "refused")
         return formatting.badge("green", "event_repeat", "on")
@@ -224,6 +227,8 @@ class JobScheduleAdmin(ServiceFormAdmin):
 
     @admin.display(description="submits")
     def submits(self, row: Schedule) -> str:
+        if isinstance(row.jobs, str):  # a text stands in for what is encrypted
+            return row.jobs
         kinds = sorted({str(job.get("kind")) for job in row.jobs})
         return kinds[0] if len(row.jobs) == 1 else f"{len(row.jobs):,} jobs: {', '.join(kinds)}"
 

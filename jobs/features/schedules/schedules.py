@@ -18,6 +18,7 @@ from jobs.times.cron import TICK, BadTimes, Fire
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.postgres.unique_names import faults_of, save_named
+from queueops.core.postgres.zones import known_zone
 from queueops.core.values.reasons import clean_reason
 
 from .fire_schedules import jobs_now, submit_fire
@@ -88,8 +89,8 @@ def check_schedule(schedule: Schedule, *, stored: bool = True) -> Fire:
 
 
 def next_fires(schedule: Schedule) -> list[Fire]:
-    """The next FORESEEN_FIRES; none while the schedule is paused, or when it has ended."""
-    if schedule.next_due_at is None:
+    """The next FORESEEN_FIRES; none while the schedule is paused, when it has ended, or if its time zone is unknown."""
+    if schedule.next_due_at is None or known_zone(schedule.time_zone) is None:
         return []
     return list(islice(schedule.times.after(schedule.next_due_at - TICK), FORESEEN_FIRES))
 

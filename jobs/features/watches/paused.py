@@ -10,8 +10,9 @@ from django.conf import settings
 from django.db.models import Q
 
 from jobs.features.batch_guards import guards
+from jobs.features.windows import windows
 from jobs.lanes import service_of
-from jobs.models import Batch, Job, PauseSwitch
+from jobs.models import Batch, Job, MaintenanceWindow, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
 from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.job_filter import Counted
@@ -26,6 +27,7 @@ from ratelimits.models import QuotaAlert
 
 from .by_project import count_by_project, jobs_wait
 
+LATE = timedelta(minutes=1)  # windows open and close within seconds
 MAX_WATCHED = 50  # the oldest pauses
 MAX_PROJECTS_OF_A_PAUSE = 100  # alerts for one pause: for the projects with the most waiting jobs
 
@@ -114,7 +116,7 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
 def watch_paused() -> None:
     """
     Alert about pauses under which jobs wait for long, or that a restore made. The alert ends with the pause or its last
-    job.
+    job. Also alert about windows that neither open nor close, as nobody knows their time zone.
     """
     minutes = settings.QUEUEOPS.alert_paused_minutes
     is_old = Q(created_at__lt=Now() - timedelta(minutes=minutes))
@@ -125,7 +127,18 @@ def watch_paused() -> None:
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good
     openings = [opening for one in shown if one.project not in gone for opening in _forgotten(one)]
-    reconcile(QuotaAlert.Kind.FORGOTTEN, openings)
+    reconcile(QuotaAlert.Kind.FORGOTTEN, openings + [_stuck(window) for window in windows.unchanged(LATE)])
+
+
+def _stuck(window: MaintenanceWindow) -> Opening:
+    return Opening(
+        QuotaAlert.Kind.FORGOTTEN,
+        f"window {window.pk}",
+        QuotaAlert.Severity.WARNING,
+        f"The maintenance window of {window} should have {'closed' if window.switches.exists() else 'opened'} at"
+        f" {window.next_change_at:%Y-%m-%d %H:%M} UTC. {windows.unknown_zone(window)}",
+        {"projects": [window.key] if window.scope == MaintenanceWindow.Scope.PROJECT else [], "cause": str(window)},
+    )
 
 
 def _forgotten(paused: ShownPause) -> list[Opening]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin, messages
@@ -21,6 +20,7 @@ from jobs.models import MaintenanceWindow
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE, unheard_of_scope
 from jobs.times.calendar import DAYS
 from queueops.core.clock import database_moment
+from queueops.core.postgres.zones import zone_of
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget, add_faults
@@ -105,9 +105,10 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
         return [one for one in offered if is_open or one.method.verb.name != "end"]
 
     def shown_of(self, request: HttpRequest, row: MaintenanceWindow) -> dict[str, Any]:
-        zone = ZoneInfo(row.time_zone)
+        zone = zone_of(row.time_zone)
         return {
             "badge": self.stands(row),
+            "fault": "" if row.is_told else windows.unknown_zone(row),
             "spans": [
                 (
                     f"{span.begins_at.astimezone(zone):%a %Y-%m-%d %H:%M %Z}",
@@ -143,6 +144,8 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
 
     @admin.display(description="is")
     def stands(self, row: MaintenanceWindow) -> SafeString:
+        if not row.is_told:
+            return formatting.badge("red", "block", "unknown time zone")
         if row.switches.all():
             return formatting.badge("amber", "pause", "open")
         if row.next_change_at is None:

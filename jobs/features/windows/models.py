@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from jobs.models.job import new_id
 from jobs.times.calendar import Calendar, Span
+from queueops.core.postgres.zones import known_zone
 
 
 class MaintenanceWindow(models.Model):
@@ -77,7 +78,12 @@ class MaintenanceWindow(models.Model):
         """The actor in the audit trail of the pauses and resumes that the window makes."""
         return f"window:{self.pk}"
 
+    @property
+    def is_told(self) -> bool:
+        """Whether its times can be told: a weekly one goes by a time zone, which this host may not know."""
+        return self.begins_at is not None or known_zone(self.time_zone) is not None
+
     def spans(self, after: datetime) -> Iterator[Span]:
-        """Yield the spans that end after a moment, without those that were ended by hand."""
+        """Yield the spans that end after a moment, without those that were ended by hand; see `is_told`."""
         skipped = self.skipped_until
         return (span for span in self.calendar.spans(after) if skipped is None or span.begins_at >= skipped)

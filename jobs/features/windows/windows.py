@@ -7,7 +7,7 @@ another one holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
@@ -114,9 +114,12 @@ def end_window(window_id: UUID, *, actor: str, reason: str = "") -> MaintenanceW
 
     Raises:
         UnknownWindow
+        BadWindow: This host does not know its time zone.
     """
     window = _locked(window_id)
     now = database_moment()
+    if not window.is_told:
+        raise BadWindow(fields={"time_zone": [unknown_zone(window)]})
     span = next(window.spans(now), None)
     if span is not None and span.begins_at <= now:
         window.skipped_until = window.next_change_at = now
@@ -141,6 +144,11 @@ def delete_window(window_id: UUID, *, actor: str, reason: str = "") -> None:
     window.delete()
 
 
+def unknown_zone(window: MaintenanceWindow) -> str:
+    """What people are told of a window whose times cannot be told."""
+    return f"This host does not know the time zone {window.time_zone}: the window stays as it is. Give it another zone."
+
+
 def _take_off(window: MaintenanceWindow) -> None:
     """Delete a window's switch in the caller's transaction; held jobs are put back after the commit."""
     removed, _ = PauseSwitch.objects.filter(window=window).delete()
@@ -155,6 +163,7 @@ def tend_windows(*, at: datetime | None = None) -> int:
     Open and close the windows that are due.
 
     The next call does what a dead process left undone. A window that began and ended while no process ran is skipped.
+    A window whose time zone is not known here stays as it is; it would fail each second, and crowd out the others.
 
     For house-keeping; not to be called inside a transaction.
 
@@ -171,9 +180,15 @@ def tend_windows(*, at: datetime | None = None) -> int:
     # tried for ever.
     away = Q(scope=Scope.PROJECT, key__in=Project.objects.exclude(move=ProjectMove.NONE).values("pk"))
     due = MaintenanceWindow.objects.filter(next_change_at__lte=now).exclude(away).order_by("next_change_at")
-    ids = list(due.values_list("pk", flat=True)[:CHANGED_AT_ONCE])
+    ids = [window.pk for window in due[:MAX_WINDOWS] if window.is_told][:CHANGED_AT_ONCE]
     one_by_one(ids, lambda pk: _tend(pk, now), what="the maintenance window")
     return len(ids)
+
+
+def unchanged(late: timedelta) -> list[MaintenanceWindow]:
+    """The windows whose change is late by so much, because this host does not know their time zone."""
+    due = MaintenanceWindow.objects.filter(next_change_at__lt=database_moment() - late).order_by("next_change_at")
+    return [window for window in due[:MAX_WINDOWS] if not window.is_told]
 
 
 def _tend(window_id: UUID, now: datetime) -> None:
@@ -217,8 +232,13 @@ def _tend(window_id: UUID, now: datetime) -> None:
 
 
 def next_spans(window: MaintenanceWindow, *, most: int = FORESEEN_SPANS) -> list[Span]:
-    """When the window is open, now and next."""
-    return list(islice(window.spans(database_moment()), most))
+    """When the window is open, now and next; empty where its times cannot be told."""
+    return list(islice(_spans(window, database_moment()), most))
+
+
+def _spans(window: MaintenanceWindow, after: datetime) -> Iterator[Span]:
+    # One window's time zone would otherwise break the pages and forecasts of all work.
+    return window.spans(after) if window.is_told else iter(())
 
 
 def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
@@ -227,7 +247,7 @@ def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
     found = [
         Upcoming(row, span)
         for row in rows
-        for span in takewhile(lambda one: one.begins_at <= now + within, row.spans(now))
+        for span in takewhile(lambda one: one.begins_at <= now + within, _spans(row, now))
         if span.begins_at > now
     ]
     return sorted(found, key=lambda one: one.span.begins_at)[:most]
@@ -244,7 +264,7 @@ def spans_over(project: str, *, services: Collection[str], kinds: Collection[str
         [
             span
             for row in rows[:MAX_WINDOWS]
-            for span in takewhile(lambda one: one.begins_at <= now + FORESEEN, row.spans(now))
+            for span in takewhile(lambda one: one.begins_at <= now + FORESEEN, _spans(row, now))
         ]
     )
 

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from queueops.core.postgres.zones import known_zone, zone_of
 from queueops.screens import formatting
 from queueops.screens.formatting import list_of
 from queueops.tenancy.user_labels import users_shown
@@ -28,7 +29,7 @@ MAX_CORRECTIONS = 10
 def page_of(row: UsageTracking, person: Any) -> dict[str, Any]:
     allowance = Allowance.objects.filter(pk=row.project_id).first()
     unit = units_of([row.project_id])[row.project_id]
-    zone = ZoneInfo(allowance.time_zone) if allowance else ZoneInfo("UTC")
+    zone = zone_of(allowance.time_zone if allowance else "UTC")
     of_user = {"project": row.project_id, "user_id": row.user_id, "month": row.month_year}
     months = months_of_user(row.project_id, row.user_id, until=row.month_year)
     days = days_of_month(row.project_id, row.user_id, row.month_year, zone)
@@ -61,6 +62,12 @@ def _tiles(row: UsageTracking) -> list[tuple[str, str]]:
     return [(label, f"{count:,}") for label, count in figures]
 
 
+def _lost_zone(allowance: Allowance | None) -> str:
+    if allowance is None or known_zone(allowance.time_zone):
+        return ""
+    return f": this host does not know the time zone {allowance.time_zone}. Give the allowance another"
+
+
 def _facts(row: UsageTracking, allowance: Allowance | None, unit: str, zone: ZoneInfo) -> list[tuple[str, object]]:
     own = AllowanceOverride.objects.filter(project_id=row.project_id, user_id=row.user_id).first()
     if own:
@@ -71,7 +78,7 @@ def _facts(row: UsageTracking, allowance: Allowance | None, unit: str, zone: Zon
         (
             ("Project", _project(row, allowance)),
             ("User", users_shown(row.project_id, [row.user_id])[row.user_id]),
-            ("Month", f"{row.month_year}, in {zone.key}"),
+            ("Month", f"{row.month_year}, in {zone.key}{_lost_zone(allowance)}"),
             ("Quota", f"{amount(row.quota, unit)}{words}"),
             ("Why another quota", own.note if own else None),
             ("At the quota", allowance.get_policy_display() if allowance else None),

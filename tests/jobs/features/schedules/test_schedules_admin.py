@@ -14,6 +14,8 @@ from jobs.models import Job, Schedule
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import forget_encrypted
+from tests.api.conftest import Api, key_for
 from tests.factories import KIND, make_project, make_schedule
 from tests.support.cases import every_case
 from tests.support.people import signed_in
@@ -96,3 +98,27 @@ def test_a_viewer_sees_what_came_of_it_and_no_secret():
     assert "refused" in viewer.get(LIST).content.decode()
     for verb in ("run", "pause", "resume"):
         assert viewer.post(f"{LIST}{schedule.pk}/{verb}/", {"confirmed": "1"}).status_code == 403
+
+
+def test_pages_show_a_schedule_whose_time_zone_is_not_known_here_and_say_so():
+    schedule = make_schedule()
+    Schedule.objects.update(time_zone="Mars/Olympus")
+    for address in (LIST, page_of(schedule)):
+        page = signed_in("administrator").get(address)
+        assert page.status_code == 200, address
+        assert "unknown time zone" in page.content.decode(), address
+    assert "This host does not know the time zone Mars/Olympus" in page.content.decode()
+    listed = Api(key_for("acme")).get("/schedules/")
+    assert [row["next_due"] for row in listed.json()["results"]] == [[]]
+
+
+@every_case("role", ["viewer", "operator"], undone=True)
+def test_pages_show_a_schedule_whose_jobs_are_encrypted_to_whoever_may_not_read_them(role: str):
+    make_project("acme")
+    Project.objects.update(encrypted=True)
+    forget_encrypted()
+    schedule = make_schedule()
+    for address in (LIST, page_of(schedule)):
+        page = signed_in(role).get(address)
+        assert page.status_code == 200, address
+        assert ("(encrypted; you may not read it)" in page.content.decode()) is (role == "viewer"), address

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
+from django.urls import reverse
 from django.utils import timezone
 
 from jobs.features.watches.notify_alerts import send_unsent
@@ -32,6 +33,7 @@ from ratelimits.models import QuotaAlert
 from tests.factories import FAR_WEEKDAY, KIND, SERVICE, make_batch, make_jobs, make_project, make_route
 from tests.support.alerts import resolve_alert
 from tests.support.cases import every_case
+from tests.support.people import signed_in
 from tests.support.plans import explain_reads, nodes, rows_read
 
 HOUR = timedelta(hours=1)
@@ -375,3 +377,56 @@ def test_what_makes_no_sense_is_refused_where_it_stands(figures: dict[str, Any],
         windows.save_window(None, {**given, **figures}, actor="user:1")
     assert list(refused.value.fields) == [field]
     assert not MaintenanceWindow.objects.exists()
+
+
+def a_lost_window(**fields: Any) -> MaintenanceWindow:
+    """One whose time zone this host does not know: it was stored by another, or the zone was renamed."""
+    given = {"scope": "global", "weekdays": list(range(7)), "since": time(1), "until": time(2)}
+    figures = {**given, "time_zone": "Mars/Olympus", "created_by": "user:1"} | fields
+    return MaintenanceWindow.objects.create(**figures)
+
+
+def test_one_whose_time_zone_is_not_known_here_stays_as_it_is_is_told_and_breaks_nothing_else(
+    acme, monkeypatch
+) -> None:
+    monkeypatch.setattr(windows, "CHANGED_AT_ONCE", 1)
+    now = windows.database_moment()
+    lost = a_lost_window(next_change_at=now - 2 * HOUR)
+    other = windows.save_window(
+        None, {"scope": "project", "key": "acme", "begins_at": now - HOUR, "ends_at": now + HOUR}, actor="user:1"
+    )
+    windows.tend_windows()
+    assert list(PauseSwitch.objects.values_list("window", flat=True)) == [other.pk]
+    lost.refresh_from_db()
+    assert lost.next_change_at == now - 2 * HOUR
+    found = windows.upcoming(now=now - 2 * HOUR, within=HOUR * 3, most=10)
+    assert [one.window.pk for one in found] == [other.pk]
+    spans = windows.spans_over("acme", services=set(), kinds=set(), now=now)
+    assert [span.ends_at for span in spans] == [now + HOUR]
+    batch = make_batch()
+    make_jobs(1, batch=batch)
+    foresee_batches()
+    batch.refresh_from_db()
+    assert batch.foreseen_at is not None
+    watch_paused()
+    [alert] = QuotaAlert.objects.filter(kind="forgotten", subject=f"window {lost.pk}")
+    assert "should have opened at" in alert.message
+    assert "This host does not know the time zone Mars/Olympus" in alert.message
+    with pytest.raises(BadWindow):
+        windows.end_window(lost.pk, actor="user:1")
+    windows.save_window(lost.pk, {"time_zone": "UTC"}, actor="user:1")
+    watch_paused()
+    assert not QuotaAlert.objects.filter(kind="forgotten", resolved_at=None).exists()
+
+
+def test_its_pages_show_one_whose_time_zone_is_not_known_here_and_say_so() -> None:
+    lost = a_lost_window(next_change_at=timezone.now())
+    for address in (reverse("admin:jobs_maintenancewindow_changelist"), window_page(lost)):
+        page = signed_in("administrator").get(address)
+        assert page.status_code == 200, address
+        assert "unknown time zone" in page.content.decode(), address
+    assert "This host does not know the time zone Mars/Olympus" in page.content.decode()
+
+
+def window_page(window: MaintenanceWindow) -> str:
+    return reverse("admin:jobs_maintenancewindow_change", args=[window.pk])
