@@ -196,6 +196,30 @@ def test_what_is_encrypted_is_read_as_before(keys):
     assert again.headers["Idempotency-Replayed"] == "true"
 
 
+def test_who_may_not_read_what_an_idempotency_key_was_answered_is_told_so(keys):
+    make_encrypted()
+    browser = person_with("p", "jobs.add_job")
+    job = {"kind": "test.note", "payload": {"text": WORD}}
+
+    def post(path: str, body: dict[str, Any], **headers: str) -> Any:
+        given = {"X-Project": "acme", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return browser.post(f"/api/v1{path}", body, content_type="application/json", headers=given)
+
+    once = {"Idempotency_Key": "once"}
+    assert post("/jobs/", job, **once).status_code == 201
+    assert error_of(post("/jobs/", job, **once), 409)["code"] == "payload_unreadable"
+    named = {**job, "idempotency_key": "named"}
+    assert post("/jobs/", named).status_code == 201
+    assert error_of(post("/jobs/", named), 409)["code"] == "payload_unreadable"
+    api = Api(key_for("acme"))
+    keys(NEW)  # and the key that the first was encrypted with is missing
+    assert error_of(api.post("/jobs/", job, **once), 409)["code"] == "payload_unreadable"
+    assert error_of(api.post("/jobs/", named), 409)["code"] == "payload_unreadable"
+    keys(NEW, OLD)
+    assert api.post("/jobs/", named).status_code == 200
+    assert Job.objects.count() == 2
+
+
 def test_work_that_takes_the_place_of_other_work_is_encrypted_too(keys):
     make_encrypted()
     for text in ("first", WORD):

@@ -11,7 +11,7 @@ from django.db import transaction
 from jobs.models import IdempotencyRecord
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.sealing import defused_value, seal_value
-from queueops.tenancy.secrets.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import CannotRead, is_encrypted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,16 @@ def answer_once(
 
     Raises:
         IdempotencyKeyReused: The key came with another body before.
+        CannotRead: The stored answer is encrypted, and the caller may not read it, or its key is not set here.
     """
     with transaction.atomic():
         record, is_first = _claim_key(project_id, key, body_digest)
         if record.request_digest != body_digest:
             raise IdempotencyKeyReused(f"Idempotency-Key {key!r} was used for another request.", idempotency_key=key)
+        if isinstance(record.answer, str):  # a text stands in for what is encrypted
+            raise CannotRead(
+                "This was done before, and its answer is encrypted: you may not read it, or its key is not set."
+            )
         if not is_first and record.status_code is not None:
             return StoredAnswer(record.status_code, record.answer or {}, replayed=True)
         status_code, answer = effect()

@@ -25,7 +25,7 @@ from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.core.telemetry import tracing
 from queueops.core.values.written import say_the_same
 from queueops.tenancy.moves import refuse_moved
-from queueops.tenancy.secrets.encryption import note_encrypted
+from queueops.tenancy.secrets.encryption import CannotRead, note_encrypted
 from queueops.tenancy.secrets.written_json import WrittenBytes
 from queueops.tenancy.user_labels import label_users
 
@@ -519,12 +519,21 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
 
 
 def _of_the_same_payload(alike: list[tuple[PreparedJob, UUID]]) -> set[UUID]:
-    """Return the jobs whose payload equals their stored job's; read at once only as many payloads as memory holds."""
+    """
+    Return the jobs whose payload equals their stored job's; read at once only as many payloads as memory holds.
+
+    Raises:
+        CannotRead: A stored payload is encrypted, and the caller may not read it, or its key is not set here.
+    """
     stored = Job.objects.filter(pk__in={pk for _, pk in alike}).order_by("pk")
     same: set[UUID] = set()
     for some in in_chunks(stored.values_list("pk", WrittenBytes("payload")), lambda row: row[1]):
         rows = stored.filter(pk__in=[pk for pk, _ in some]).values_list("pk", "payload", "takes")
         payloads = {pk: as_submitted(payload, takes) for pk, payload, takes in rows}
+        if any(isinstance(payload, str) for payload in payloads.values()):  # a text stands in for what is encrypted
+            raise CannotRead(
+                "A job with this idempotency_key is there, and its payload is encrypted: it cannot be compared."
+            )
         same |= {
             job.id
             for job, pk in alike
