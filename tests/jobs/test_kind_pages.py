@@ -177,6 +177,14 @@ def test_a_page_that_is_sent_twice_does_the_work_once_more_and_not_twice():
     assert AuditEntry.objects.filter(action="run_again").count() == 1
 
 
+def test_a_request_whose_hidden_field_is_wrong_is_told_so():
+    job = make_job(state=JobState.COMPLETED)
+    answer = again(job, payload=PAYLOAD, reason="again", once="x" * 101)
+    assert answer.status_code == 200
+    assert "once: Ensure this value has at most 100 characters" in answer.content.decode()
+    assert Job.objects.count() == 1
+
+
 @every_case("payload", ["{", "[]", '{"method": "GET"}', '{"method": "NO", "url": "https://a.test/"}'], undone=True)
 def test_a_payload_that_its_kind_does_not_take_is_refused_and_nothing_is_submitted(payload: str):
     job = make_job(state=JobState.COMPLETED)

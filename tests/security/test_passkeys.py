@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import unescape
 from typing import Any
 
@@ -179,10 +180,13 @@ def test_nonsense_is_answered_with_a_page(answer):
     user = person()
     client, _ = with_passkey(user)
     client.post(PASSKEYS, {"step": "begin", "name": "x", "password": PASSWORD})
-    assert client.post(PASSKEYS, {"step": "add", "credential": answer}).status_code == 200
+    refused = [client.post(PASSKEYS, {"step": "add", "credential": answer})]
     waiting = past_password(user)
     waiting.get(CODE)
-    assert waiting.post(CODE, {"credential": answer}).status_code == 200
+    refused.append(waiting.post(CODE, {"credential": answer}))
+    for page in refused:
+        assert page.status_code == 200
+        assert re.search(r'<p class="qo-error" role="alert">[^<]', page.content.decode())
     assert not is_signed_in(waiting)
 
 

@@ -106,7 +106,7 @@ def ask_for_code(request: HttpRequest) -> HttpResponse:
         **admin.site.each_context(request),
         "title": "Second factor",
         "form": form if "code" in form.fields else CodeForm(),
-        "faults": form.non_field_errors(),
+        "faults": [*form.non_field_errors(), *form.errors.get("credential", [])],
         "has_app": second_factor.authenticator_of(user) is not None,
         "options": passkeys.ask_for(request, user),
     }
