@@ -159,6 +159,23 @@ def test_only_executors_of_the_own_cluster_are_killed_and_others_rows_wait_for_t
 
 
 @pytest.mark.proves("R7")
+def test_a_system_clock_that_is_set_makes_no_living_executor_dead(monkeypatch: pytest.MonkeyPatch):
+    cluster, seat = uuid4(), uuid4()
+    assert executors.register(seat, cluster_pid=7, slots=5, cluster_id=cluster)[0] == "quarantine"
+    with started("sleep", "60") as other:
+        later = executor(uuid4(), silent=LEASE * 2, pid=other.pid, host=os.uname().nodename)
+        later.refresh_from_db()
+        boot = psutil.boot_time()
+        monkeypatch.setattr(psutil, "boot_time", lambda: boot + 3600)  # the kernel's, once the clock is an hour ahead
+        assert executors.register(uuid4(), cluster_pid=7, slots=5, cluster_id=cluster)[0] == "general"
+        silent = Executor.objects.filter(pk=seat)
+        silent.update(heartbeat_at=Now() - timedelta(seconds=1))
+        assert executors.is_alive(silent.get())
+        assert not executors.is_alive(later), "a process that began after the last heartbeat has taken the number"
+    assert not executors.is_alive(later)
+
+
+@pytest.mark.proves("R7")
 @pytest.mark.django_db(transaction=True)
 def test_a_clock_that_is_ahead_puts_off_neither_schedules_nor_tasks(monkeypatch: pytest.MonkeyPatch):
     Schedule.objects.all().delete()

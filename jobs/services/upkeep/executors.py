@@ -18,8 +18,8 @@ from django.db.models import BooleanField, Exists, ExpressionWrapper, F, Max, Q
 from jobs.features.served_kinds.served_kinds import kinds_served
 from jobs.models import Executor, Job
 from jobs.states import RUNNING
-from queueops.core.clock import Now
-from queueops.core.processes.pulses import Pulse, Pulses, is_running
+from queueops.core.clock import Now, database_moment
+from queueops.core.processes.pulses import Pulse, Pulses, age_of, is_running, start_of
 from queueops.core.sql import run_sql
 from ratelimits.alerts.alerts import open_alert
 from ratelimits.models import QuotaAlert
@@ -201,7 +201,16 @@ def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
 
 def is_alive(executor: Executor) -> bool:
     """Whether the process of this row runs on this host; another process with its pid does not count."""
-    return is_running(executor.pid, executor.process_started_at - psutil.boot_time())
+    if is_running(executor.pid, executor.process_started_at - psutil.boot_time()):
+        return True
+    # A system clock that was set moves all starts, also those of the living. The database's clock and the process's age
+    # then tell: a process that was there at the last heartbeat is the row's own, which had the number.
+    try:
+        silent = database_moment() - executor.heartbeat_at
+        known = start_of(executor.pid), age_of(executor.pid)
+    except psutil.NoSuchProcess:
+        return False
+    return known[1] > silent.total_seconds() and is_running(executor.pid, known[0])
 
 
 def _forget(executor: Executor) -> int:

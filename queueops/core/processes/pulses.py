@@ -213,6 +213,18 @@ def start_of(pid: int) -> float:
     return int(told.rpartition(b")")[2].split()[_START]) / os.sysconf("SC_CLK_TCK")
 
 
+def age_of(pid: int) -> float:
+    """
+    Return how many seconds ago a process started; a system clock that is set changes nothing.
+
+    Raises:
+        psutil.NoSuchProcess
+    """
+    if sys.platform != "linux":
+        return time.time() - psutil.Process(pid).create_time()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_of(pid)
+
+
 def is_running(pid: int, started_at: float) -> bool:
     """
     Whether the process that has this number and started at this time, as `start_of` returns it, runs on this host.
