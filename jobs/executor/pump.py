@@ -85,8 +85,8 @@ UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must 
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
 PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
-# An outcome's own values may raise these, in the database or before. Repeating cannot help, and the others are sound.
-OF_ONE_OUTCOME = (DataError, IntegrityError, TypeError, ValueError, OverflowError, RecursionError)
+OF_THE_DATABASE = (DatabaseError, InterfaceError, psycopg.Error)
+OF_ONE_ROW = (DataError, IntegrityError)
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
@@ -533,14 +533,16 @@ class ExecutorPump:
     def _cool_down(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
             return quota_feedback.cool_down(outcomes, actor=f"executor:{self.id}")
-        except OF_ONE_OUTCOME:  # otherwise one provider's statement would keep all outcomes unwritten
+        except Exception as error:  # otherwise one provider's statement would keep all outcomes unwritten
+            _raise_others(error)
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
     def _note_caps(self, outcomes: list[Outcome]) -> None:
         try:
             provider_quotas.note_caps(provider_quotas.statements_of(outcomes).values(), actor=f"executor:{self.id}")
-        except OF_ONE_OUTCOME:  # as in _cool_down
+        except Exception as error:  # as in _cool_down
+            _raise_others(error)
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
@@ -586,9 +588,10 @@ class ExecutorPump:
                     return lost, claimed, self._keyring.open(claimed)
                 decide.settle(settlements)
                 return lost, [], {}
-        except OF_ONE_OUTCOME:
+        except Exception as error:
             if not outcomes:
                 raise
+            _raise_others(error)
             logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
             return self._write_singly(outcomes), [], {}
 
@@ -604,7 +607,8 @@ class ExecutorPump:
             try:
                 lost |= finish.record_outcomes([outcome], policies=self._retry_policies()).lost
                 decide.settle(finish.settlements_of([outcome]))
-            except OF_ONE_OUTCOME as error:
+            except Exception as error:  # noqa: BLE001 - whatever one outcome raises
+                _raise_others(error)
                 lost |= finish.record_outcomes(
                     [finish.unstorable(outcome, error)], policies=self._retry_policies()
                 ).lost
@@ -750,6 +754,16 @@ class ExecutorPump:
             add_figures(self._results.take_figures())
         executors.deregister(self.id)
         notify(Channel.READY)  # other executors can claim the jobs that this one gave back
+
+
+def _raise_others(error: Exception) -> None:
+    """
+    Raise an error again unless it is of one outcome, whose values or handler's code raise it in the database or before.
+
+    Repeating that cannot help, and other outcomes are sound.
+    """
+    if isinstance(error, OF_THE_DATABASE) and not isinstance(error, OF_ONE_ROW):
+        raise error
 
 
 def _drain(pipe: int) -> None:

@@ -16,18 +16,22 @@ from uuid import UUID
 
 import pytest
 from django.db import OperationalError
+from pydantic import BaseModel, field_validator
 
 from jobs.executor.loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from jobs.executor.pump import RECONNECT_SECONDS
+from jobs.features.budget_holds import spend
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
-from jobs.services.finish.outcomes import Failed, GivenBack, Progress, Succeeded
+from jobs.services.finish import finish
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import WAITING, JobState
+from ratelimits.costs import Usage
 from tests.factories import make_job, make_jobs, make_project
 from tests.support.executing import Driven, Number, Stage, claimed, executing
 from tests.support.processes import wait_for
@@ -344,6 +348,46 @@ def test_an_outcome_that_the_executor_cannot_send_to_the_database_keeps_no_other
     assert set(Job.objects.filter(pk__in=well).values_list("status", flat=True)) == {"completed"}
     letters = dict(DeadLetter.objects.values_list("job_id", "error_code"))
     assert letters == {odd["details"].pk: "no", odd["half"].pk: "result_not_stored"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_payload_on_which_its_kinds_schema_fails_keeps_no_other_outcome_unwritten(stage):
+    class Odd(BaseModel):
+        n: int = 0
+
+        @field_validator("n")
+        @classmethod
+        def known(cls, number: int) -> int:
+            return {21: 21}[number]
+
+    @handler(kind="test.billed", service="test", payload=Odd, most=lambda _: Usage(input_tokens=1, output_tokens=1))
+    async def billed(job: RunningJob[Odd]) -> Done:
+        return Done()
+
+    odd = make_job(kind="test.billed", payload='{"n": 13}')
+    jobs = make_jobs(10, kind="test.double", payload='{"n": 21}')
+    with executing(slots=20):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
+    assert DeadLetter.objects.get().job_id == odd.pk
+    assert set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", flat=True)) == {"completed"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_fails_in_an_unforeseen_way_fails_alone(stage, monkeypatch):
+    odd = make_job(kind="test.double", payload='{"n": 13}')
+    jobs = make_jobs(10, kind="test.double", payload='{"n": 21}')
+    told = spend.record_spend
+
+    def record_spend(outcomes: Sequence[Outcome], **given: Any) -> None:
+        if any(isinstance(one, Succeeded) and one.job.id == odd.pk for one in outcomes):
+            raise KeyError("as a mistake in a handler's code does")
+        told(outcomes, **given)
+
+    monkeypatch.setattr(finish, "record_spend", record_spend)
+    with executing(slots=20):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
+    assert DeadLetter.objects.get().error_code == "result_not_stored"
+    assert set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", flat=True)) == {"completed"}
 
 
 @pytest.mark.django_db(transaction=True)

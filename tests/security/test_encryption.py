@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from cryptography.fernet import Fernet
@@ -26,6 +27,7 @@ from pydantic import BaseModel
 
 from jobs.door.files import store_file
 from jobs.door.models import DoorBatch, DoorFilePart
+from jobs.executor.loop import HandlerLoop
 from jobs.features.encryption import encrypt_payloads
 from jobs.features.served_kinds import served_kinds as kinds_service
 from jobs.features.served_kinds.unserved import tend_unserved
@@ -35,7 +37,10 @@ from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, Schedule, Tag, Upload
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
+from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.operate.bulk import start_bulk_requeue
 from jobs.services.operate.bulk_run import cancel_bulk, run_bulk_chunk
 from jobs.services.operate.dead_letters import requeue_dead_letters
@@ -194,6 +199,30 @@ def test_what_is_encrypted_is_read_as_before(keys):
     assert api.get("/project/").json()["encrypted"] is True
     again = api.post("/jobs/", {"kind": "test.note", "payload": {"text": WORD}}, Idempotency_Key="once")
     assert again.headers["Idempotency-Replayed"] == "true"
+
+
+def test_what_a_worker_without_the_key_gives_back_keeps_no_other_outcome_from_being_written(keys):
+    make_encrypted()
+    closed = submit()
+    other = submit(project=make_project("plain").pk)
+    keys()
+    claimed = claim_jobs(uuid4(), wanted=2, lease_seconds=30, turns=ClassTurns(0.0))
+    loop = HandlerLoop(slots=2, wake=lambda: None)
+    loop.start()
+    try:  # the first came too late to be sent, before anybody looked whether its payload can be read
+        loop.carry_out([job._replace(send_by=0.0) if job.id == closed.pk else job for job in claimed])
+        wait_for(lambda: not loop.active)
+    finally:
+        loop.stop()
+    outcomes, notes = loop.collect()
+    record_outcomes(outcomes, notes, policies=retry_policies())
+    closed.refresh_from_db()
+    assert (closed.status, Job.objects.get(pk=other.pk).status) == (JobState.RETRIED, JobState.COMPLETED)
+    drain(seconds=10)
+    closed.refresh_from_db()
+    assert (closed.held, closed.last_error_code) == (True, "payload_key_missing")
+    tend_alerts()
+    assert "the payload key k1" in QuotaAlert.objects.get(kind="unserved").message
 
 
 def test_who_may_not_read_what_an_idempotency_key_was_answered_is_told_so(keys):

@@ -47,13 +47,19 @@ def may_be_billed(kind: str, service: str) -> bool:
 
 
 def read_billed(job: Billable) -> tuple[Handler, Any] | None:
-    """Return the handler and the payload of a job; None: the job makes no call that may be billed."""
+    """
+    Return the handler and the payload of a job; None: the job makes no call that may be billed, as its payload does not
+    fit the handler, which will refuse it without a call.
+    """
     if not may_be_billed(job.kind, job.service):
         return None
     try:
         handler = find_handler(job.kind)
         return handler, handler.schema.validate_json(job.payload)
-    except ValueError:  # the payload does not fit the handler, which will refuse it without a call
+    except ValueError:
+        return None
+    except Exception:  # otherwise a mistake in one kind's schema would stop the claims and outcomes of all
+        logger.exception("the schema of %s fails on a payload", job.kind)
         return None
 
 
@@ -86,5 +92,9 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
 
 def _documented_output(handler: Handler, payload: Any) -> int | None:
     """Return the most output tokens that the call's model can produce; None: the handler only guesses it."""
-    cost = handler.estimated_cost(payload)
+    try:
+        cost = handler.estimated_cost(payload)
+    except Exception:  # as in bound_of
+        logger.exception("%s does not say what a call costs", handler.kind)
+        return None
     return cost.units.get(OUTPUT_TOKENS) if cost.is_bound else None

@@ -29,7 +29,7 @@ class ClaimedJob(NamedTuple):
         bound: The most that its call can cost, in micro-units, if a budget holds that amount for it.
         fallback_step, fallback_reason: The number of the fallback that it uses (0: none), and why.
         sealed: Its row's payload is encrypted, so its result must be encrypted, too. If this process could not decrypt
-            the payload, `payload` is still the encrypted token.
+            the payload, `payload` is still the encrypted token; see `hides`.
         send_by: When its call must have begun, by this process's monotonic clock; None: it leaves in another job's
             call, or no limit counts it by time.
     """
@@ -82,6 +82,14 @@ class ClaimedJob(NamedTuple):
     def closed_by(self) -> str:
         """The encryption key that the payload needs and this process lacks; empty: the payload can be read."""
         return min(keys_in(self.payload), default="") if is_whole_sealed(self.payload) else ""
+
+    @property
+    def hides(self) -> bool:
+        """
+        Whether what is told of it must be encrypted. A job that this process could not read is told of in its own words
+        alone, which it might not even be able to encrypt.
+        """
+        return self.sealed and not is_whole_sealed(self.payload)
 
     @property
     def holder(self) -> str:

@@ -22,12 +22,12 @@ def result_of(job: ClaimedJob, result: str | None) -> str | None:
 
 def message_of(job: ClaimedJob, message: str) -> str:
     """Return the message of an error or a handler, encrypted for a sealed job."""
-    return seal_text(message) if job.sealed else message
+    return seal_text(message) if job.hides else message
 
 
 def data_of(job: ClaimedJob, data: str | None) -> str | None:
     """Return an event's data as JSON text, for a sealed job with the fields of TOLD encrypted."""
-    if not job.sealed or data is None:
+    if not job.hides or data is None:
         return data
     facts = json.loads(data)
     return json.dumps({name: seal_value(value) if name in TOLD else value for name, value in facts.items()})
