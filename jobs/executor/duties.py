@@ -92,8 +92,7 @@ class Duties:
         if self.is_sweep_due(now):
             self._sweep_at = now + self.sweep_seconds
             executors.kill_stuck_executors(silent_seconds=self.silent_seconds, stuck_seconds=self.stuck_seconds)
-            if executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
-                upkeep.rescue_lapsed()
+            self._sweep()
             executors.forget_gone_executors(silent_seconds=self.silent_seconds)
         self.has_time = executors.has_time(self.executor, silent_seconds=self.silent_seconds)
         if not self.has_time:
@@ -118,6 +117,14 @@ class Duties:
                 self._forget_at = now + FORGET_SECONDS
                 _do_all(flow.forget_old_samples)
         return is_news
+
+    def _sweep(self) -> None:
+        if not executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
+            return
+        left: list[UUID] = []
+        upkeep.rescue_lapsed(left)
+        if left:  # a holder may renew its duty for ever, and the host that can read these would never have it
+            executors.give_up_duty("sweep", holder=self.executor)
 
     def _tell_worker_deaths(self) -> None:
         worker_deaths.tell_worker_deaths(executors.PULSES)

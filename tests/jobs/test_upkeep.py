@@ -16,12 +16,14 @@ from asgiref.sync import sync_to_async
 from django.contrib.postgres.functions import TransactionNow as Now  # the clock of the hot SQL: stands still here
 from django.db import connection, connections
 
+from jobs.executor.duties import Duties
 from jobs.handlers import registry
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler, handler
 from jobs.handlers.webhook import WebhookPayload
 from jobs.models import (
     Batch,
     DeadLetter,
+    Executor,
     Job,
     JobEvent,
     RetryPolicy,
@@ -31,6 +33,7 @@ from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.upkeep import batches as batch_upkeep
 from jobs.services.upkeep import upkeep
 from jobs.services.upkeep.batches import finish_batches
+from jobs.services.upkeep.executors import take_duty
 from jobs.services.upkeep.partitions import EVENTS, make_partitions
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move, move_jobs
@@ -124,6 +127,30 @@ def test_a_lapsed_job_whose_kind_nobody_knows_any_more_is_buried():
     lapse(make_job(state=JobState.IN_PROGRESS, kind="gone.kind"))
     upkeep.rescue_lapsed()
     assert DeadLetter.objects.get().error_code == "outcome_unknown"
+
+
+def test_what_this_release_cannot_read_is_left_to_a_living_executor_that_can_and_keeps_nobody_else(monkeypatch):
+    monkeypatch.setattr(upkeep, "RESCUE_AT_ONCE", 2)
+    of_a_later_release = {"of.a_later_release": "1", "http.request": "1"}
+    other = Executor.objects.create(
+        pid=2, process_started_at=0.0, cluster_pid=1, slots=9, role="general", kinds=of_a_later_release
+    )
+    unknown = [lapse(make_job(state=JobState.IN_PROGRESS, kind="of.a_later_release")) for _ in range(3)]
+    misfit = lapse(make_job(state=JobState.IN_PROGRESS, payload='{"of": "a later release"}'))
+    known = lapse(make_job(state=JobState.IN_PROGRESS))
+    duties = Duties(uuid4(), sweep_seconds=30, silent_seconds=30, stuck_seconds=30)
+    duties.do(1.0)
+    assert {job.status for job in refreshed(*unknown, misfit)} == {JobState.IN_PROGRESS}
+    assert refreshed(known)[0].status in WAITING
+    assert take_duty("sweep", holder=uuid4(), term_seconds=30)
+    other.delete()
+    upkeep.rescue_lapsed()
+    upkeep.rescue_lapsed()
+    assert {job.status for job in refreshed(*unknown, misfit)} == {JobState.FAILED}
+
+
+def refreshed(*jobs: Job) -> list[Job]:
+    return list(Job.objects.filter(pk__in=[job.pk for job in jobs]))
 
 
 @every_case("state", sorted(WAITING), undone=True)

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import BooleanField, Exists, ExpressionWrapper, F, Max, Q
 
 from jobs.features.served_kinds.served_kinds import kinds_served
-from jobs.models import Executor, Job
+from jobs.models import DutyLease, Executor, Job
 from jobs.states import RUNNING
 from queueops.core.clock import Now, database_moment
 from queueops.core.processes.pulses import Pulse, Pulses, age_of, is_running, start_of
@@ -102,6 +102,11 @@ def deregister(executor_id: UUID) -> None:
 def take_duty(duty: str, *, holder: UUID, term_seconds: float) -> bool:
     """Take a duty for `term_seconds`; return whether `holder` has it. A holder may always renew its own term."""
     return bool(run_sql("jobs", "take_duty", {"duty": duty, "holder": holder, "term": term_seconds}))
+
+
+def give_up_duty(duty: str, *, holder: UUID) -> None:
+    """Let another executor take a duty now."""
+    DutyLease.objects.filter(duty=duty, holder=holder).delete()
 
 
 def kill_stuck_executors(

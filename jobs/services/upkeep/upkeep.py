@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,8 +19,10 @@ from jobs.backoff import TEMPLATES
 from jobs.classify import POISON, Failure
 from jobs.features.flow.flow import SEQUENCES
 from jobs.features.pools.assign import PASSES
+from jobs.features.pools.pools import alive
+from jobs.features.served_kinds.served_kinds import version_of
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
+from jobs.models import AgingRule, Executor, Job, JobEvent, RetryPolicy
 from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.finish import bury
 from jobs.services.operate.epochs import ensure_epoch
@@ -103,7 +106,7 @@ def prepare_database() -> None:
 
 
 @transaction.atomic()
-def rescue_lapsed() -> int:
+def rescue_lapsed(left: list[UUID] | None = None) -> int:
     """
     Take back jobs whose executor did not renew its lease: killed, cut off, or frozen.
 
@@ -116,15 +119,13 @@ def rescue_lapsed() -> int:
     Holds on limits (estimates and places in flight) are given back. Holds on budgets are counted as spent: the calls
     may have been made.
 
+    Args:
+        left: Gets the jobs that are left to another process, because this one cannot read whether they may run again.
+
     Returns:
         How many were taken back. At most RESCUE_AT_ONCE; the rest is for the next sweep.
     """
-    lapsed = list(
-        Job.objects.filter(status__in=RUNNING, lease_expires_at__lt=Now())
-        .order_by("id")
-        .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
-    )
-    lapsed = [job for job in lapsed if not is_closed(job)]
+    lapsed = _lapsed([] if left is None else left)
     away = executors.vanished(lapsed, lease_seconds=settings.QUEUEOPS.lease_seconds)
     innocent = away - _often_lost(away)
     moves: dict[str, list[Move]] = {"rescue": [], "bury": [], "hand_back": [], "fail": []}
@@ -156,6 +157,49 @@ def rescue_lapsed() -> int:
             len(away),
         )
     return len(lapsed)
+
+
+def _lapsed(left: list[UUID]) -> list[Job]:
+    """Lock jobs with a lapsed lease that this process can judge; see rescue_lapsed."""
+    rows = Job.objects.filter(status__in=RUNNING, lease_expires_at__lt=Now())
+    rows = rows.order_by("id").select_for_update(skip_locked=True)
+    elsewhere, judged = cache(_served_elsewhere), list[Job]()
+    found = list(rows[:RESCUE_AT_ONCE])
+    while found:  # behind those that are left, others wait
+        unread = {job.pk for job in found if is_closed(job) or _is_strange(job, elsewhere)}
+        left.extend(unread)
+        judged += [job for job in found if job.pk not in unread]
+        if len(found) < RESCUE_AT_ONCE or len(judged) >= RESCUE_AT_ONCE:
+            break
+        found = list(rows.filter(pk__gt=found[-1].pk)[:RESCUE_AT_ONCE])
+    if left:
+        logger.warning("%s jobs with a lapsed lease are left to a host that can read their payload", len(left))
+    return judged[:RESCUE_AT_ONCE]
+
+
+def _served_elsewhere() -> dict[str, set[str]]:
+    """The payload versions of each kind that living executors serve, this process's own among them."""
+    versions: dict[str, set[str]] = {}
+    for kinds in Executor.objects.filter(alive()).values_list("kinds", flat=True):
+        for kind, version in kinds.items():
+            versions.setdefault(kind, set()).add(version)
+    return versions
+
+
+def _is_strange(job: Job, elsewhere: Callable[[], Mapping[str, Collection[str]]]) -> bool:
+    """Whether a running job's kind or payload is unknown here, and a living executor of another release may know it."""
+    if job.status != JobState.IN_PROGRESS:
+        return False  # it has not begun, so it may run again
+    try:
+        handler = find_handler(job.kind)
+        handler.schema.validate_python(job.payload)
+    except UnknownKind:
+        return job.kind in elsewhere()
+    except ValidationError:
+        return bool(set(elsewhere().get(job.kind, ())) - {version_of(handler)})
+    except Exception:  # noqa: BLE001 - is_repeatable tells of it
+        return False
+    return False
 
 
 def _fate(job: Job, *, crashed: bool) -> Failure | None:
