@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 from django.db.models import Sum
+from django.db.models.functions import Now
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -123,6 +124,12 @@ def test_a_stored_zone_that_the_database_does_not_know_holds_the_calls_of_its_bu
         record_calls([made(calls[0], 7), made(theirs, 7)])
     assert (standing_of(whole).spent, BudgetHold.objects.count(), ledger()) == (7, 0, 14)
     tend_budget_alerts()
+    BudgetPeriod.objects.update(created_at=Now() - timedelta(hours=1))  # no young ones, which are recounted
+    Budget.objects.filter(pk=lost.pk).update(time_zone="UTC")
+    budgets.forget()
+    tend_budget_alerts()
+    assert standing_of(Budget.objects.get(pk=lost.pk)).spent == 7  # what was under way when the zone was lost
+    assert recount_periods() == []
 
 
 @pytest.mark.parametrize(("figures", "user"), [({}, None), ({"scope": "each_user", "period": "day"}, uuid4())])
