@@ -17,7 +17,7 @@ from uuid import UUID
 from django.db import DatabaseError, transaction
 
 from jobs.classify import Failure, is_outage, is_retryable
-from jobs.features.fallback.ways import Unreadable, WayColumns, as_text, columns_of, kinds_with_ways, shown, ways_of
+from jobs.features.fallback.ways import UnreadHere, WayColumns, as_text, columns_of, kinds_with_ways, shown, ways_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, Condition, Fallback, next_way
 from jobs.handlers.registry import Handler
 from jobs.models import Job
@@ -32,8 +32,8 @@ from queueops.core.sql import nullable, plain_array, run_sql
 logger = logging.getLogger(__name__)
 
 REROUTED_AT_ONCE = 200
-ROUND_SECONDS = 1.0  # an executor claims nothing meanwhile
-MAX_LEFT = 20_000  # jobs that a round leaves out; each of its statements names them all
+REROUTE_SECONDS = 1.0  # an executor claims nothing meanwhile
+MAX_LEFT_TO_OTHERS = 20_000  # jobs that a round leaves out; each of its statements names them all
 WORDS: dict[Condition, str] = {
     "rate_limited": "it waited {waited:,.0f} s for a limit",
     "unavailable": "what it called does not answer",
@@ -81,7 +81,7 @@ class WaitsForWay(NamedTuple):
     waited: float
 
 
-class Rerouted(NamedTuple):
+class SentOn(NamedTuple):
     """
     Attributes:
         going: The jobs that have another way for their reason.
@@ -106,7 +106,7 @@ class FallbackRounds:
         self._left: set[UUID] = set()
 
     def do(self, now: float) -> None:
-        if len(self._left) > MAX_LEFT:
+        if len(self._left) > MAX_LEFT_TO_OTHERS:
             self._left.clear()
         reroute_waiting(self._left)
 
@@ -123,10 +123,10 @@ def reroute_waiting(left: set[UUID] | None = None) -> int:
             them again.
 
     Returns:
-        How many went on. What is left after ROUND_SECONDS is for the next call.
+        How many went on. What is left after REROUTE_SECONDS is for the next call.
     """
     left = set() if left is None else left
-    total, found, until = 0, REROUTED_AT_ONCE, time.monotonic() + ROUND_SECONDS
+    total, found, until = 0, REROUTED_AT_ONCE, time.monotonic() + REROUTE_SECONDS
     while found >= REROUTED_AT_ONCE and time.monotonic() < until:
         with transaction.atomic():
             rows = _chosen(left)
@@ -149,14 +149,14 @@ def _chosen(left: Collection[UUID]) -> list[WaitsForWay]:
     return [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", parameters)]
 
 
-def reroute(rows: Sequence[WaitsForWay]) -> Rerouted:
+def reroute(rows: Sequence[WaitsForWay]) -> SentOn:
     """Send waiting jobs on another way, in the caller's transaction."""
     going: list[Reroute] = []
     unread: dict[UUID, str] = {}
     for row in rows:
         try:
             way = _way_of(row)
-        except Unreadable as error:
+        except UnreadHere as error:
             unread[row.id] = str(error)
             continue
         if way:
@@ -167,14 +167,14 @@ def reroute(rows: Sequence[WaitsForWay]) -> Rerouted:
         move_jobs("release", [Move(job, message="it goes another way") for job in waiting])
     if moved:
         notify(Channel.READY)
-    return Rerouted({one.job for one in going}, unread, len(moved))
+    return SentOn({one.job for one in going}, unread, len(moved))
 
 
 def _way_of(row: WaitsForWay) -> Reroute | None:
     try:
         payload = open_json(row.payload)
     except SealedAway as away:
-        raise Unreadable(away.message) from away
+        raise UnreadHere(away.message) from away
     known = ways_of(row.kind, payload)
     stood = StoodAs(row.project, row.user, row.service, row.model, row.credential, row.waited)
     return known and _reroute(row.id, row.reason, *known, at_step=row.fallback_step, stood=stood)
@@ -217,7 +217,7 @@ def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, 
 
 
 def _ways_known(job: ClaimedJob) -> tuple[Handler, Sequence[Fallback]] | None:
-    with suppress(Unreadable):
+    with suppress(UnreadHere):
         return ways_of(job.kind, job.payload)
     return None
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 NAMED = '"fallback"'  # in the text of every payload that names other ways
 
 
-class Unreadable(Exception):
+class UnreadHere(Exception):
     """This process cannot tell a job's other ways; a process of another release, or with another key, may."""
 
 
@@ -42,7 +42,7 @@ def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | Non
         payload: JSON text.
 
     Raises:
-        Unreadable
+        UnreadHere
     """
     if NAMED not in payload:
         return None
@@ -52,12 +52,12 @@ def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | Non
     except DatabaseError:
         raise
     except (UnknownKind, ValidationError) as error:
-        raise Unreadable(f"{type(error).__name__} of {kind}") from error
+        raise UnreadHere(f"{type(error).__name__} of {kind}") from error
     except Exception as error:  # the handler's own code: its error would keep all other jobs from going on
         logger.exception("the handler %s cannot tell a payload's other ways", kind)
-        raise Unreadable(f"{type(error).__name__} of {kind}") from error
+        raise UnreadHere(f"{type(error).__name__} of {kind}") from error
     if ways is None:
-        raise Unreadable(f"{kind} has no fallback here")
+        raise UnreadHere(f"{kind} has no fallback here")
     return handler, ways
 
 

@@ -29,7 +29,7 @@ FIRED_AT_ONCE = 200
 FIRING_SECONDS = 1.0
 DUTY_TERM_SECONDS = 3.0
 OTHERS_AFTER = timedelta(seconds=10)
-REST_SECONDS = 60.0  # after a fire that cannot be made here
+FIRE_RESTS_SECONDS = 60.0  # after a fire that cannot be made here
 MAX_FIRE_MESSAGE = 500
 Outcome = ScheduleFire.Outcome
 FIRES = RetentionRule(
@@ -56,7 +56,7 @@ class ScheduleRounds:
         has_duty = take_duty("schedules", holder=self._executor, term_seconds=DUTY_TERM_SECONDS)
         left = set(self._resting)
         fire_schedules(late=timedelta() if has_duty else OTHERS_AFTER, left=left)
-        self._resting |= dict.fromkeys(left - self._resting.keys(), now + REST_SECONDS)
+        self._resting |= dict.fromkeys(left - self._resting.keys(), now + FIRE_RESTS_SECONDS)
 
     def stop(self) -> None:
         """Do nothing: no round leaves anything running."""

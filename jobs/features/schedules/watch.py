@@ -13,18 +13,18 @@ from ratelimits.models import QuotaAlert
 
 REFUSALS_TOLD = 2  # in a row: a single refusal may come from a queue that is full for a moment
 MAX_TOLD = 200
-LATE = timedelta(minutes=5)  # after a standstill, workers make fires one after the other
+FIRE_LATE = timedelta(minutes=5)  # after a standstill, workers make fires one after the other
 
 
 def watch_schedules() -> None:
     """
     Alert about schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
-    paused; and about schedules whose fire nobody has made for LATE.
+    paused; and about schedules whose fire nobody has made for FIRE_LATE.
     """
     refused = Schedule.objects.filter(refused_in_a_row__gte=REFUSALS_TOLD, next_due_at__isnull=False)
     found = [_refused(row) for row in refused.order_by("-refused_in_a_row")[:MAX_TOLD]]
     told = {one.subject for one in found}
-    late = due_schedules(database_moment() - LATE)[:MAX_TOLD]
+    late = due_schedules(database_moment() - FIRE_LATE)[:MAX_TOLD]
     reconcile(QuotaAlert.Kind.SCHEDULE, found + [_stuck(row) for row in late if str(row.pk) not in told])
 
 

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.db.models import Q
 
 from jobs.features.batch_guards import guards
-from jobs.features.windows import windows
 from jobs.lanes import service_of
 from jobs.models import Batch, Job, MaintenanceWindow, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
@@ -27,7 +26,7 @@ from ratelimits.models import QuotaAlert
 
 from .by_project import count_by_project, jobs_wait
 
-LATE = timedelta(minutes=1)  # windows open and close within seconds
+WINDOW_LATE = timedelta(minutes=1)  # windows open and close within seconds
 MAX_WATCHED = 50  # the oldest pauses
 MAX_PROJECTS_OF_A_PAUSE = 100  # alerts for one pause: for the projects with the most waiting jobs
 
@@ -127,7 +126,8 @@ def watch_paused() -> None:
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good
     openings = [opening for one in shown if one.project not in gone for opening in _forgotten(one)]
-    reconcile(QuotaAlert.Kind.FORGOTTEN, openings + [_stuck(window) for window in windows.unchanged(LATE)])
+    late = MaintenanceWindow.objects.filter(next_change_at__lt=Now() - WINDOW_LATE).order_by("next_change_at")
+    reconcile(QuotaAlert.Kind.FORGOTTEN, openings + [_stuck(one) for one in late[:MAX_WATCHED] if one.zone_fault])
 
 
 def _stuck(window: MaintenanceWindow) -> Opening:
@@ -136,7 +136,7 @@ def _stuck(window: MaintenanceWindow) -> Opening:
         f"window {window.pk}",
         QuotaAlert.Severity.WARNING,
         f"The maintenance window of {window} should have {'closed' if window.switches.exists() else 'opened'} at"
-        f" {window.next_change_at:%Y-%m-%d %H:%M} UTC. {windows.unknown_zone(window)}",
+        f" {window.next_change_at:%Y-%m-%d %H:%M} UTC. {window.zone_fault}",
         {"projects": [window.key] if window.scope == MaintenanceWindow.Scope.PROJECT else [], "cause": str(window)},
     )
 

@@ -16,8 +16,8 @@ from ratelimits.alerts.alerts import Opening
 from ratelimits.models import QuotaAlert
 from ratelimits.subjects import MAX_ID_LENGTH
 
-LATE = timedelta(minutes=1)  # each second, every housekeeper sends what it can
-MAX_BREAKERS = 100
+FALLBACK_LATE = timedelta(minutes=1)  # each second, every housekeeper sends what it can
+MAX_BREAKERS_READ = 100
 
 
 def unsent_fallbacks() -> list[Opening]:
@@ -39,10 +39,10 @@ def unsent_fallbacks() -> list[Opening]:
 
 def _late() -> Iterator[QuerySet[Job]]:
     """The late jobs, from the two indexes that choose_reroutes.sql reads."""
-    late = Now() - LATE
+    late = Now() - FALLBACK_LATE
     parked = Q(status=JobState.RATE_LIMITED, held=False)
     yield Job.objects.filter(parked, fallback_at__lt=late, scheduled_at__isnull=False)
-    for out in ServiceBreaker.objects.filter(opened_at__lt=late).order_by("pk")[:MAX_BREAKERS]:
+    for out in ServiceBreaker.objects.filter(opened_at__lt=late).order_by("pk")[:MAX_BREAKERS_READ]:
         cut_off = Job.objects.filter(
             parked | Q(status__in=sorted(WAITING), held=False, scheduled_at=None),
             fallback_on_outage=True,

@@ -108,7 +108,7 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
         zone = zone_of(row.time_zone)
         return {
             "badge": self.stands(row),
-            "fault": "" if row.is_told else windows.unknown_zone(row),
+            "fault": row.zone_fault,
             "spans": [
                 (
                     f"{span.begins_at.astimezone(zone):%a %Y-%m-%d %H:%M %Z}",

@@ -83,6 +83,15 @@ class MaintenanceWindow(models.Model):
         """Whether its times can be told: a weekly one goes by a time zone, which this host may not know."""
         return self.begins_at is not None or known_zone(self.time_zone) is not None
 
+    @property
+    def zone_fault(self) -> str:
+        """What people are told of a window whose times cannot be told."""
+        if self.is_told:
+            return ""
+        return (
+            f"This host does not know the time zone {self.time_zone}: the window stays as it is. Give it another zone."
+        )
+
     def spans(self, after: datetime) -> Iterator[Span]:
         """Yield the spans that end after a moment, without those that were ended by hand; see `is_told`."""
         skipped = self.skipped_until

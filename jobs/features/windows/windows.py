@@ -119,7 +119,7 @@ def end_window(window_id: UUID, *, actor: str, reason: str = "") -> MaintenanceW
     window = _locked(window_id)
     now = database_moment()
     if not window.is_told:
-        raise BadWindow(fields={"time_zone": [unknown_zone(window)]})
+        raise BadWindow(fields={"time_zone": [window.zone_fault]})
     span = next(window.spans(now), None)
     if span is not None and span.begins_at <= now:
         window.skipped_until = window.next_change_at = now
@@ -142,11 +142,6 @@ def delete_window(window_id: UUID, *, actor: str, reason: str = "") -> None:
     _take_off(window)
     _record("delete_window", window, _told(window), None, actor=actor, reason=reason)
     window.delete()
-
-
-def unknown_zone(window: MaintenanceWindow) -> str:
-    """What people are told of a window whose times cannot be told."""
-    return f"This host does not know the time zone {window.time_zone}: the window stays as it is. Give it another zone."
 
 
 def _take_off(window: MaintenanceWindow) -> None:
@@ -183,12 +178,6 @@ def tend_windows(*, at: datetime | None = None) -> int:
     ids = [window.pk for window in due[:MAX_WINDOWS] if window.is_told][:CHANGED_AT_ONCE]
     one_by_one(ids, lambda pk: _tend(pk, now), what="the maintenance window")
     return len(ids)
-
-
-def unchanged(late: timedelta) -> list[MaintenanceWindow]:
-    """The windows whose change is late by so much, because this host does not know their time zone."""
-    due = MaintenanceWindow.objects.filter(next_change_at__lt=database_moment() - late).order_by("next_change_at")
-    return [window for window in due[:MAX_WINDOWS] if not window.is_told]
 
 
 def _tend(window_id: UUID, now: datetime) -> None:
