@@ -116,7 +116,7 @@ def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:
     found = []
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in [query["sql"] for query in made.captured_queries]:
-            if statement.startswith("SELECT"):
+            if statement.startswith(("SELECT", "(SELECT")):
                 found.append(explain(statement))
             elif statement.startswith(SCOPES_OF_SETTINGS):
                 cursor.execute(statement)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
+from uuid import UUID
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Max, Min, TextField
 from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Cast
 
 from jobs.models import DeadLetter
 from queueops.core.values.identifiers import time_of
 
 MAX_CAUSES = 200
+MAX_PROJECTS = 11  # one more than pages show
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Cause:
         newest: The newest of these letters, without payload and attempts.
         first_at: When the oldest letter was made, that is, when its job failed for good.
         has: `traceback` and `log`, if the last attempt of the newest letter has them.
-        projects: How many of the letters each project has, the most first.
+        projects: How many of the letters each project has, the most first; at most MAX_PROJECTS.
     """
 
     fingerprint: str
@@ -39,53 +43,53 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MAX_CAUSES) -> list[Ca
     """
     The causes of open dead letters, the most frequent first.
 
-    The counts come from the index of open dead letters alone. The newest letter of a cause describes it; all its
-    letters are read for their projects.
+    Indexes of open dead letters alone are read, and the newest letter of each cause, which describes it.
 
     Args:
         narrowed: Columns of a letter, `project_id` or `batch_id`, and their values.
     """
-    letters = DeadLetter.objects.open().filter(**narrowed)
+    letters = DeadLetter.objects.open().filter(**narrowed).order_by()
+    as_text = Cast("pk", TextField())  # PostgreSQL before 18 has no min of ids
     counted = (
-        letters.order_by()
-        .values_list("fingerprint")
-        .annotate(open_ones=Count("pk"))
+        letters.values_list("fingerprint")
+        .annotate(open_ones=Count("pk"), oldest=Min(as_text), newest=Max(as_text))
         .order_by("-open_ones", "fingerprint")[:most]
     )
-    counts = dict(counted)
-    whose: dict[str, dict[str, int]] = {}
-    by_project = letters.order_by().filter(fingerprint__in=counts).values_list("fingerprint", "project_id")
-    for fingerprint, project, count in by_project.annotate(open_ones=Count("pk")).order_by("-open_ones", "project_id"):
-        whose.setdefault(fingerprint, {})[project] = count
-    newest, oldest = _ends(letters, list(counts), "-pk"), _ends(letters, list(counts), "pk")
+    found = {fingerprint: ends for fingerprint, *ends in counted}
+    whose = {} if narrowed else _projects_of(list(found))
     samples = (
         DeadLetter.objects.defer("payload", "attempts")
         .annotate(
             traceback=KeyTransform("traceback", KeyTransform(-1, "attempts")),
             log=KeyTransform("log", KeyTransform(-1, "attempts")),
         )
-        .in_bulk(list(newest.values()))
+        .in_bulk([newest for _, _, newest in found.values()])
     )
     return [
         Cause(
             fingerprint=fingerprint,
             count=count,
             newest=sample,
-            first_at=time_of(oldest[fingerprint]) if fingerprint in oldest else None,
+            first_at=time_of(UUID(oldest)),
             has=tuple(name for name in ("traceback", "log") if getattr(sample, name)),
-            projects=whose.get(fingerprint, {}),
+            projects=whose.get(fingerprint) or {sample.project_id: count},
         )
-        for fingerprint, count in counts.items()
-        if (sample := samples.get(newest.get(fingerprint)))  # otherwise, the letters were resolved meanwhile
+        for fingerprint, (count, oldest, newest) in found.items()
+        if (sample := samples.get(UUID(newest)))  # otherwise, the letters were resolved meanwhile
     ]
 
 
-def _ends(letters: QuerySet[DeadLetter], fingerprints: list[str], order: str) -> dict[str, Any]:
-    """Return the newest or oldest open letter of each fingerprint, by one statement with an index probe for each."""
-    if not fingerprints:
-        return {}
-    first = [
-        letters.filter(fingerprint=one).order_by(order).values_list("fingerprint", "pk")[:1] for one in fingerprints
+def _projects_of(fingerprints: list[str]) -> dict[str, dict[str, int]]:
+    """Return how many open letters of each cause the projects have that have most of them, by one statement."""
+    each = [
+        DeadLetter.objects.open()
+        .filter(fingerprint=one)
+        .values_list("fingerprint", "project_id")
+        .annotate(open_ones=Count("pk"))
+        .order_by("-open_ones", "project_id")[:MAX_PROJECTS]
+        for one in fingerprints
     ]
-    rows = first[0].union(*first[1:], all=True) if len(first) > 1 else first[0]
-    return dict(rows)
+    whose: dict[str, dict[str, int]] = {}
+    for fingerprint, project, count in each[0].union(*each[1:], all=True) if len(each) > 1 else chain(*each):
+        whose.setdefault(fingerprint, {})[project] = count
+    return whose
