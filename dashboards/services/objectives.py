@@ -7,17 +7,23 @@ from typing import Any
 from dashboards.services.shared.cache import CachedRead
 from dashboards.services.shared.wire import link
 from jobs.features.objectives.objectives import AN_HOUR, ObjectiveStanding, span_words, standing_objectives, words_of
+from jobs.models import Objective
 
 OBJECTIVES_KEPT_SECONDS = 10.0
 MAX_OBJECTIVES_SHOWN = 8
 
 kept_objectives = CachedRead(standing_objectives, seconds=OBJECTIVES_KEPT_SECONDS)
+_count = CachedRead(Objective.objects.count, seconds=OBJECTIVES_KEPT_SECONDS)
 
 
-def objective_rows() -> list[dict[str, Any]]:
-    """Return the objectives, sorted by how little of their budget is left; at most MAX_OBJECTIVES_SHOWN."""
+def objective_rows() -> tuple[list[dict[str, Any]], int]:
+    """
+    Return at most MAX_OBJECTIVES_SHOWN objectives, sorted by how little of their budget is left, and how many are left
+    out.
+    """
     standings = sorted(kept_objectives.get(), key=lambda one: 1 if one.budget_left is None else one.budget_left)
-    return [_row(one) for one in standings[:MAX_OBJECTIVES_SHOWN]]
+    rows = [_row(one) for one in standings[:MAX_OBJECTIVES_SHOWN]]
+    return rows, max(0, _count.get() - len(rows))
 
 
 def _row(one: ObjectiveStanding) -> dict[str, Any]:

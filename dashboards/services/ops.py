@@ -36,6 +36,7 @@ def ops_snapshot() -> dict[str, Any]:
     """
     overview = read_overview()
     [verdict, *others] = [_finding(one) for one in overview.findings]
+    objectives, more_objectives = objective_rows()
     return {
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
         "health": {**verdict, "also": others},
@@ -47,7 +48,8 @@ def ops_snapshot() -> dict[str, Any]:
         "limits": overview.limits,
         "has_limits": bool(overview.limits) or limits_made(),
         "batches": batch_rows(),
-        "objectives": objective_rows(),
+        "objectives": objectives,
+        "more_objectives": more_objectives,
         "alerts": [alert_row(alert, overview.people, overview.silences) for alert in overview.alerts],
         "executors": [_executor(one) for one in overview.executors],
         "feed": newest_events(),

@@ -11,10 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.db.models import CharField, Exists, OuterRef
+from django.db.models.functions import Cast
+
 from jobs.features.objectives.models import COUNTED_COARSE, COUNTED_FINE, MAX_WINDOW_DAYS
 from jobs.models import Objective, ObjectiveSample
 from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql
+from ratelimits.models import QuotaAlert
 
 KEEP_FINE = timedelta(minutes=65)  # how long fine samples are kept after their deadlines
 KEEP_RECKONINGS = timedelta(days=MAX_WINDOW_DAYS + 1)
@@ -132,8 +136,10 @@ def standings_of(objectives: Iterable[Objective], *, at: float | None = None) ->
 
 
 def standing_objectives(*, at: float | None = None) -> Sequence[ObjectiveStanding]:
-    """Return the standings of all objectives, by name; at most MAX_OBJECTIVES."""
-    rows = list(Objective.objects.order_by("name")[:MAX_OBJECTIVES])
+    """Return the standings of at most MAX_OBJECTIVES objectives: those with an open alert come first, then by name."""
+    told = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.OBJECTIVE, resolved_at=None)
+    is_told = Exists(told.filter(subject=Cast(OuterRef("pk"), CharField())))
+    rows = list(Objective.objects.order_by(is_told.desc(), "name")[:MAX_OBJECTIVES])
     found = standings_of(rows, at=at) if rows else {}
     return [found[row.pk] for row in rows]
 

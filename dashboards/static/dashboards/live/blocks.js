@@ -186,8 +186,8 @@ export function alerts(rows, page) {
         row.silenced_until ? h("p", { class: "muted small" }, icon("notifications_off"), " Silenced, ends ", moment(row.silenced_until)) : null)));
 }
 
-export function objectives(rows) {
-    return h("ul", { class: "rows" }, rows.map(objective));
+export function objectives(rows, more) {
+    return [h("ul", { class: "rows" }, rows.map(objective)), more ? h("p", { class: "muted small" }, `${number(more)} more, with more of their budget left.`) : null];
 }
 
 function objective(row) {

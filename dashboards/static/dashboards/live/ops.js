@@ -52,7 +52,7 @@ function draw() {
     fill(byId("batches"), blocks.batches(data.batches, page));
     fill(byId("alerts"), blocks.alerts(data.alerts, page));
     byId("objectives-card").hidden = !data.objectives.length;
-    fill(byId("objectives"), blocks.objectives(data.objectives));
+    fill(byId("objectives"), blocks.objectives(data.objectives, data.more_objectives));
     fill(byId("executors"), blocks.executors(data.executors));
     if (!feed.isHeld) drawFeed();
 }

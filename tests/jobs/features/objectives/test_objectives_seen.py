@@ -14,7 +14,8 @@ from django.utils import timezone
 from dashboards.metrics.samples import Value, read_samples
 from dashboards.services.ops import ops_snapshot
 from dashboards.services.shared import cache
-from jobs.features.objectives.watch import begin_objectives
+from jobs.features.objectives.objectives import MAX_OBJECTIVES
+from jobs.features.objectives.watch import begin_objectives, watch_objectives
 from jobs.models import Job, Objective, ObjectiveSample
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
@@ -125,3 +126,16 @@ def test_the_longest_run_is_measured():
     Job.objects.update(started_at=timezone.now() - timedelta(minutes=7))
     [value] = [one.value for one in read_samples() if isinstance(one, Value) and one.metric == "longest_run_seconds"]
     assert value == pytest.approx(420, abs=30)
+
+
+def test_the_dashboard_shows_those_that_need_attention_first_and_how_many_more_there_are():
+    late = an_objective(name="z", project=make_project("acme"))
+    jobs_that(began_ago=400, project="acme")
+    count_all()
+    others = [Objective(name=f"a {number:03}", kind="none", within_seconds=60) for number in range(MAX_OBJECTIVES)]
+    Objective.objects.bulk_create(others)
+    watch_objectives()
+    cache.forget_all()
+    told = ops_snapshot()
+    assert (told["objectives"][0]["name"], told["objectives"][0]["is_broken"]) == (late.name, True)
+    assert len(told["objectives"]) + told["more_objectives"] == MAX_OBJECTIVES + 1
