@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from django.db import connection
 from psycopg import sql
+
+from queueops.core.sql import hot_cursor
 
 SOURCE = "unnest(%s::text[]) AS line, jsonb_path_query(line::jsonb, %s::jsonpath) AS document"
 COLUMNS = f"""
@@ -35,7 +36,8 @@ def insert_documents(
         How many rows were inserted.
     """
     given = list(lines)
-    with connection.cursor() as cursor:
+    # Django's cursors would write the lines into the text, and the driver remembers its last hundred texts.
+    with hot_cursor() as cursor:
         cursor.execute(COLUMNS, [given, path, table])
         names = [name for (name,) in cursor.fetchall()]
         if not names:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any, LiteralString
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from psycopg import sql
 
 from jobs.models import Batch, RestoredJob
 from jobs.models.guard import RESTORING
 from jobs.services.upkeep.partitions import make_restored_part
 from queueops.audit import trail
+from queueops.core.sql import hot_cursor
 from queueops.core.stores.store import Store
 from queueops.tenancy.models import Project
 
@@ -24,9 +26,10 @@ from .day_files import ArchivedPart, ArchiveError, DayFiles
 from .insert_documents import insert_documents
 from .results import bring_back, stored_of, verify_result
 
-# The most jobs in a chunk. A restore reads the archived event files again for each chunk, so larger chunks cost less.
+# The most jobs in a chunk, which is one transaction, or events in one statement. A restore reads the archived event
+# files again for each chunk, so larger chunks cost less.
 RESTORED_AT_ONCE = 2000
-RESTORED_CHARACTERS = 16_000_000  # a chunk ends with the line that exceeds this; each chunk is one transaction
+RESTORED_CHARACTERS = 16_000_000  # a chunk ends with the line that exceeds this
 CONFLICTS_SHOWN = 5
 
 
@@ -205,11 +208,26 @@ def _parts_with(
 
 
 def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: datetime) -> dict[str, int]:
+    # Few jobs may have any number of events: in memory they could be more than the process may have.
+    with TemporaryFile() as spool:
+        return _restore_with_events(spool, store, files, lines, until=until)
+
+
+def _restore_with_events(
+    spool: IO[bytes], store: Store, files: DayFiles, lines: Sequence[str], *, until: datetime
+) -> dict[str, int]:
     jobs = [json.loads(line)["job"] for line in lines]
     ids = {job["id"] for job in jobs}
     spans = [_span(json.loads(line)) for line in lines]
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-    events = list(_event_lines(store, files.project_id, ids, (first, last)))
+    days: set[date] = set()
+    newest = 0
+    for line in _event_lines(store, files.project_id, ids, (first, last)):
+        event = json.loads(line)
+        days.add(_day_of(event["created_at"]))
+        newest = max(newest, event["id"])
+        spool.write(line.encode())
+    spool.seek(0)
     kept = [
         RestoredJob(
             job_id=job["id"], project_id=files.project_id, first_day=span[0], last_day=span[1], kept_until=until
@@ -219,7 +237,7 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
     # Commit these rows before the parts are made: retention drops parts that no row covers. Their events
     # would go to the default part, stay there for ever, and keep the day from getting a part again.
     RestoredJob.objects.bulk_create(kept, update_conflicts=True, unique_fields=["job_id"], update_fields=["kept_until"])
-    for day in sorted({_day_of(json.loads(line)["created_at"]) for line in events}):
+    for day in sorted(days):
         make_restored_part(day)
     batches = {job["batch_id"] for job in jobs if job["batch_id"]}
     batches -= {str(pk) for pk in Batch.objects.filter(pk__in=batches).values_list("pk", flat=True)}
@@ -229,7 +247,7 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
         for line in place.lines(part)
         if json.loads(line)["batch"]["id"] in batches
     ]
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(), hot_cursor() as cursor:
         cursor.execute("SELECT set_config(%s, 'on', true)", [RESTORING])
         bring_back(files, lines)
         done = {"batches": insert_documents("jobs_batch", batch_lines, "$.batch")}
@@ -249,12 +267,12 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
         )
         # Events of another installation, or from before a restore of this database, may have ids above the sequence.
         # Advance the sequence: otherwise ids that were never drawn here would look as if this database were restored.
-        newest = max((json.loads(line)["id"] for line in events), default=0)
         cursor.execute(
             "SELECT setval('jobs_jobevent_id', %s) FROM jobs_jobevent_id WHERE last_value < %s", [newest, newest]
         )
-        done["events"] = insert_documents(
-            "jobs_jobevent", events, "$", instead={"xid": sql.SQL("pg_current_xact_id()")}
+        done["events"] = sum(
+            insert_documents("jobs_jobevent", part, "$", instead={"xid": sql.SQL("pg_current_xact_id()")})
+            for part in _chunks(map(bytes.decode, spool))
         )
         cursor.execute("SELECT set_config(%s, '', true)", [RESTORING])
     return done
@@ -286,7 +304,7 @@ def _day_of(moment: str) -> date:
     return datetime.fromisoformat(moment).astimezone(UTC).date()
 
 
-def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
     chunk: list[str] = []
     size = 0
     for line in lines:
@@ -299,7 +317,7 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _ask(statement: str, parameters: Sequence[Any]) -> list[Any]:
-    with connection.cursor() as cursor:
+def _ask(statement: LiteralString, parameters: Sequence[Any]) -> list[Any]:
+    with hot_cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())

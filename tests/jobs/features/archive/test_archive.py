@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from jobs.features.archive import archive as archiving
+from jobs.features.archive import unarchive
 from jobs.features.archive.archive import ArchiveBusy, archive, stop_archiving
 from jobs.features.archive.day_files import ArchiveError, DayFiles
 from jobs.features.archive.retention import RESTORED_JOBS
@@ -133,6 +136,31 @@ def test_one_job_is_shown_and_restored_with_what_was_logged_of_it(old_work: list
     with connection.cursor() as cursor:
         cursor.execute("SELECT last_value FROM jobs_jobevent_id")
         assert cursor.fetchone()[0] >= logged[-1], "the log would seem to have been put back"
+
+
+def test_a_restore_holds_a_part_of_the_events_in_memory_at_a_time(old_work: list[Job], tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(unarchive, "RESTORED_CHARACTERS", 100_000)
+    events, size = 2000, 2000
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, message, created_at)"
+            " SELECT job_id, project_id, 'progress', repeat(md5(one::text), %s), created_at"
+            "   FROM (SELECT * FROM jobs_jobevent WHERE job_id = %s LIMIT 1) AS event, generate_series(1, %s) AS one",
+            [size // 32, old_work[0].pk, events],
+        )
+    logged = JobEvent.objects.filter(job_id=old_work[0].pk).count()
+    archived(tmp_path)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)  # Python's own, as the command runs with: the driver leaves statements in cycles
+    tracemalloc.start()
+    try:
+        unarchived(tmp_path, "--project", "acme", "--job", str(old_work[0].pk))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.set_threshold(*thresholds)
+    assert JobEvent.objects.filter(job_id=old_work[0].pk).count() == logged > events
+    assert most < events * size / 2
 
 
 def test_a_batch_is_archived_when_its_jobs_are_gone_and_comes_back_with_one_of_them(
