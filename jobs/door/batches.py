@@ -287,12 +287,6 @@ def counts_of(batches: Sequence[DoorBatch]) -> dict[UUID, DoorCounts]:
     return found
 
 
-def batches_naming(project_id: str, text: str) -> list[UUID]:
-    """Return a project's door batches that have a text in their file name, metadata or errors."""
-    rows = DoorBatch.objects.filter(project_id=project_id).iterator(chunk_size=100)
-    return [batch.pk for batch in rows if text in f"{batch.file_name} {batch.metadata} {batch.errors}"]
-
-
 def custom_id_of(job: Job) -> str:
     """Return the `custom_id` of a job that came by a door; empty: the job came otherwise, or by a requeue."""
     key = job.idempotency_key or ""

@@ -17,7 +17,6 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
-from jobs.door.batches import batches_naming
 from jobs.door.files import files_naming
 from jobs.door.models import DoorBatch, DoorFile
 from jobs.features import FEATURES
@@ -311,7 +310,9 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[UserRows]:
     )
     files = DoorFile.objects.filter(pk__in=files_naming(project_id, text))
     yield UserRows("files of doors", files)
-    asked = DoorBatch.objects.filter(pk__in=batches_naming(project_id, text))
+    of_doors = DoorBatch.objects.filter(project_id=project_id)
+    asked = of_doors.filter(file_name__contains=text)
+    asked |= naming_opened(of_doors, "metadata", text) | naming_opened(of_doors, "errors", text)
     yield UserRows("requests of doors", asked, {"file_name": "", "metadata": None, "errors": None})
     yield UserRows(
         "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}

@@ -300,6 +300,29 @@ def test_what_is_sealed_is_looked_into(settings):
         erase(UUID(user), "--yes")
 
 
+@pytest.mark.parametrize("column", ["sample", "errors", "metadata"])
+def test_what_cannot_be_opened_is_told_and_not_taken_for_somebody_elses(settings, column: str):
+    user = str(uuid4())
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, payload_keys=(("k1", Fernet.generate_key().decode()),))
+    project = make_project()
+    Project.objects.filter(pk="acme").update(encrypted=True)
+    forget_encrypted()
+    named, kept = [{"message": f"of {user}"}], settings.QUEUEOPS
+    if column == "metadata":
+        told = {"door": "openai", "endpoint": "/v1/x", "window": "24h", "complete_by": timezone.now()}
+        one: Any = DoorBatch.objects.create(project=project, metadata=named, digest="d", asked="d", **told)
+    else:  # it was submitted, so its file is gone
+        told = {"sample": [], "errors": [], "size_bytes": 1, "lines": 1, "error_count": 1, "format": "ndjson"}
+        one = Upload.objects.create(project=project, file_name="x", uploaded_by="user:1", **{**told, column: named})
+    settings.QUEUEOPS = replace(kept, payload_keys=(("k2", Fernet.generate_key().decode()),))
+    with pytest.raises(CommandError, match="encrypted with the key k1"):
+        erase(UUID(user), "--yes")
+    settings.QUEUEOPS = kept
+    erase(UUID(user), "--yes")
+    left = type(one).objects.filter(pk=one.pk).first()
+    assert left is None or left.metadata is None
+
+
 def test_without_a_yes_it_counts_and_with_unfinished_jobs_it_refuses():
     user = uuid4()
     live("eva", user)
