@@ -1,40 +1,54 @@
 -- Delete breakers that no job waits or runs for, and closed breakers that have not changed for long.
 --
+-- The jobs of a project and service are read once, however many of its targets have a breaker: there is no index of
+-- targets.
+--
 -- params  kept: seconds
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns the ids
+WITH asked AS MATERIALIZED (
+    SELECT id, service, project_id, target FROM jobs_servicebreaker AS breaker
+     WHERE (opened_at IS NOT NULL OR updated_at >= {{now}} - %(kept)s::float8 * interval '1 second')
+       AND NOT EXISTS (SELECT FROM jobs_job AS job
+                        WHERE job.status IN {{running}} AND job.lease_expires_at IS NOT NULL
+                          AND job.service = breaker.service AND job.project_id = breaker.project_id
+                          AND job.target = breaker.target)
+       -- Keep the breaker for failed jobs whose retry comes soon.
+       AND NOT EXISTS (SELECT FROM jobs_job AS job
+                        WHERE job.status = 'retried' AND job.scheduled_at < {{now}} + interval '2 minutes'
+                          AND (NOT job.status = 'rate_limited' OR job.lane IS NULL)
+                          AND job.service = breaker.service AND job.project_id = breaker.project_id
+                          AND job.target = breaker.target)
+       -- ORDER BY the columns of an index: otherwise the planner reads the whole table for each breaker if many jobs
+       -- wait.
+       AND (SELECT 1 FROM jobs_job AS job
+             WHERE job.service = breaker.service AND job.project_id = breaker.project_id
+               AND job.target = breaker.target
+               AND job.status = 'rate_limited' AND job.scheduled_at IS NULL AND NOT job.held
+             ORDER BY service, project_id, target LIMIT 1) IS NULL
+), needed AS MATERIALIZED (
+    SELECT DISTINCT own.service, own.project_id, waiting.target
+      FROM (SELECT service, project_id, array_agg(target) AS targets FROM asked GROUP BY service, project_id) AS own
+     CROSS JOIN unnest('{read,write}'::text[]) AS one (call_type)
+     CROSS JOIN LATERAL (
+           (SELECT job.target FROM jobs_job AS job
+             WHERE job.service = own.service AND job.call_type = one.call_type AND job.project_id = own.project_id
+               AND job.target = ANY(own.targets) AND job.status = 'rate_limited' AND NOT job.held
+             ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id OFFSET 0)
+           UNION ALL
+           (SELECT job.target FROM jobs_job AS job
+             WHERE job.service = own.service AND job.call_type = one.call_type AND job.project_id = own.project_id
+               AND job.target = ANY(own.targets) AND {{ready job}}
+             ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id OFFSET 0)) AS waiting
+)
 DELETE FROM jobs_servicebreaker
  WHERE id = ANY(ARRAY(
     SELECT id FROM jobs_servicebreaker AS breaker
      WHERE (opened_at IS NULL AND updated_at < {{now}} - %(kept)s::float8 * interval '1 second')
-        -- ORDER BY the columns of an index: otherwise the planner reads the whole table for each breaker if many jobs
-        -- wait.
-        OR ((SELECT 1 FROM unnest('{read,write}'::text[]) AS one (call_type)
-              CROSS JOIN LATERAL (
-                    SELECT FROM jobs_job AS job
-                     WHERE job.service = breaker.service AND job.call_type = one.call_type
-                       AND job.project_id = breaker.project_id AND job.target = breaker.target
-                       AND job.status = 'rate_limited' AND NOT job.held
-                     ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
-              LIMIT 1) IS NULL
-            AND (SELECT 1 FROM unnest('{read,write}'::text[]) AS one (call_type)
-              CROSS JOIN LATERAL (
-                    SELECT FROM jobs_job AS job
-                     WHERE job.service = breaker.service AND job.call_type = one.call_type
-                       AND job.project_id = breaker.project_id AND job.target = breaker.target
-                       AND {{ready job}}
-                     ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
-              LIMIT 1) IS NULL
-            AND NOT EXISTS (SELECT FROM jobs_job AS job
-                             WHERE job.status IN {{running}} AND job.lease_expires_at IS NOT NULL
-                               AND job.service = breaker.service AND job.project_id = breaker.project_id
-                               AND job.target = breaker.target)
-            -- Keep the breaker for failed jobs whose retry comes soon.
-            AND NOT EXISTS (SELECT FROM jobs_job AS job
-                             WHERE job.status = 'retried' AND job.scheduled_at < {{now}} + interval '2 minutes'
-                               AND (NOT job.status = 'rate_limited' OR job.lane IS NULL)
-                               AND job.service = breaker.service AND job.project_id = breaker.project_id
-                               AND job.target = breaker.target))
+        OR id IN (SELECT id FROM asked
+                   WHERE NOT EXISTS (SELECT FROM needed
+                                      WHERE needed.service = asked.service AND needed.project_id = asked.project_id
+                                        AND needed.target = asked.target))
        FOR UPDATE SKIP LOCKED))
 RETURNING id

@@ -11,12 +11,15 @@ from django.db import connection, transaction
 
 from jobs.executor import pump
 from jobs.features.outages.breaker import PART_BY_PART
+from jobs.models import ServiceBreaker
+from queueops.core.sql import run_sql
 from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
 
 pytestmark = pytest.mark.django_db
 
 JOBS = 100_000
 PATHS = 500
+RARE = 200  # targets
 
 # A fifth waits for the one target that is out; the others wait for quota, or are ready, at another address of it.
 SEED = """
@@ -131,3 +134,26 @@ def test_a_failing_flush_reads_its_own_breakers_and_no_jobs(backlog, failures):
 
 def test_an_answer_reads_the_breakers_of_its_target(backlog):
     assert_reads("close_breakers", 50, 200, services=["llm"], targets=["https://dead:443"], paths=[1], most_paths=500)
+
+
+def test_forgetting_reads_a_projects_waiting_jobs_once_for_all_of_its_breakers(backlog):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL random_page_cost = 8")
+        cursor.execute(
+            "INSERT INTO jobs_servicebreaker (service, target, project_id, failures, calls, paths, spared, probed)"
+            " SELECT 'llm', 'https://rare:' || i, 'p1', 1, '{}', '{}', '{}', '{}' FROM generate_series(1, %s) AS i",
+            [RARE],
+        )
+        cursor.execute(  # each of these has one job, the last of its project
+            "UPDATE jobs_job SET target = 'https://rare:' || last.number, eligible_since = now()"
+            "  FROM (SELECT id, row_number() OVER () AS number FROM jobs_job"
+            "         WHERE status = 'queued' AND project_id = 'p1' LIMIT %s) AS last WHERE jobs_job.id = last.id",
+            [RARE],
+        )
+        plan = explain_file("jobs", "forget_breakers", kept=600.0)
+        looked_at = [node for node in nodes(plan) if node.get("Relation Name") == "jobs_job"]
+        assert sum(map(rows_read, looked_at)) <= JOBS + 2 * RARE
+        assert blocks_touched(plan) <= JOBS
+        run_sql("jobs", "forget_breakers", {"kept": 600.0})
+        assert ServiceBreaker.objects.filter(target__startswith="https://rare:").count() == RARE
+        transaction.set_rollback(True)
