@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,10 @@ from .errors import InvalidQuery
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
+FIRST_WINDOW = 1_000  # rows that are looked through first: what is frequent is among them
+WINDOW = 50_000  # rows that are looked through together after that
+MAX_WINDOWS_OF_A_PAGE = 10
+SEARCH_SECONDS = 0.25  # after this, a page begins no further window
 EXAMPLE_CURSOR = "MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx"
 
 
@@ -43,6 +48,8 @@ class NewestFirst(BasePagination):
     A view whose rows may be large has a `weight`, an expression for a row's bytes: a page ends before it exceeds
     QUEUEOPS_MAX_PAGE_MB. A view sets `finds_first` if an index other than the key's finds its rows: they are then
     sorted afterwards.
+    A view names in `looks_through` all rows among which a filter without an index searches. A page then ends after
+    some windows of these rows, even if it is empty, and the next page goes on there.
     """
 
     parameters = frozenset({"cursor", "page_size"})
@@ -61,6 +68,8 @@ class NewestFirst(BasePagination):
         Returns:
             The rows of a page, and the key after which the next one begins; None on the last page.
         """
+        if (every := getattr(view, "looks_through", None)) is not None:
+            return _look_through(rows, every, after=after, size=size)
         if after is not None:
             rows = rows.filter(pk__lt=after)
         # With the bare key, the planner may read all rows from the newest to the oldest to find a few.
@@ -134,6 +143,25 @@ class NewestFirst(BasePagination):
                 },
             },
         ]
+
+
+def _look_through(rows: QuerySet[Any], every: QuerySet[Any], *, after: Any, size: int) -> tuple[list[Any], Any]:
+    """Do what `page` does, in windows of `every`: a rare value would be looked for among all rows of a project."""
+    found: list[Any] = []
+    until = time.monotonic() + SEARCH_SECONDS
+    for width in [FIRST_WINDOW, *[WINDOW] * MAX_WINDOWS_OF_A_PAGE]:
+        older = {} if after is None else {"pk__lt": after}
+        end = list(every.filter(**older).order_by("-pk").values_list("pk", flat=True)[width - 1 : width])
+        within = rows.filter(**older, **({"pk__gte": end[0]} if end else {}))
+        found += within.order_by("-pk")[: size + 1 - len(found)]
+        if len(found) > size:
+            return found[:size], found[size - 1].pk
+        if not end:
+            return found, None
+        [after] = end
+        if time.monotonic() > until:
+            break
+    return found, after
 
 
 def _page_size(given: str | None) -> int:

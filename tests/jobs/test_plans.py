@@ -22,6 +22,7 @@ from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
 from queueops.core.clock import Now
 from queueops.core.sql import load_sql
+from queueops.rest import pagination
 from queueops.tenancy.models import Project
 from tests.api.conftest import Api, key_for
 from tests.factories import make_batch, make_webhook
@@ -369,6 +370,34 @@ def test_a_list_of_jobs_reads_the_newest_until_its_page_is_full(backlog):
     jobs = Job.objects.of_project("p1").defer("payload", "result").order_by("-id")
     [plan] = explain_reads(lambda: list(jobs[:51]))
     assert_bounded(plan, rows=3 * 51 * PROJECTS, blocks=3 * 51 * PROJECTS)
+
+
+@pytest.mark.parametrize("query", ["kind=rare", "model=rare", "last_error_code=rare", "priority=urgent"])
+def test_a_list_of_rare_jobs_reads_a_part_of_the_projects_jobs_and_goes_on_where_it_stopped(
+    backlog, monkeypatch, query
+):
+    monkeypatch.setattr(pagination, "FIRST_WINDOW", 100)
+    monkeypatch.setattr(pagination, "WINDOW", 1_000)
+    monkeypatch.setattr(pagination, "MAX_WINDOWS_OF_A_PAGE", 3)
+    monkeypatch.setattr(pagination, "SEARCH_SECONDS", 60)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(ONE_PROJECT)
+        for number in (2, 15_000):
+            cursor.execute(
+                "UPDATE jobs_job SET kind = 'rare', model = 'rare', last_error_code = 'rare', priority = 'urgent'"
+                " WHERE id = lpad(to_hex(%s), 32, '0')::uuid",
+                [number],
+            )
+        api, path, pages = Api(key_for("p1")), f"/jobs/?{query}", []
+        while path:
+            for plan in explain_reads(partial(api.get, path)):
+                assert_bounded(plan, rows=1_001, blocks=3_000)
+            answer = api.get(path).json()
+            pages.append([UUID(job["id"]) for job in answer["results"]])
+            path = f"/jobs/?{query}&cursor={answer['next_cursor']}" if answer["next_cursor"] else ""
+        transaction.set_rollback(True)
+    assert [job for page in pages for job in page] == [UUID(int=15_000), UUID(int=2)]
+    assert len(pages) == 20_000 // 3_100 + 1
 
 
 def test_a_jobs_events_are_found_by_its_id(backlog):

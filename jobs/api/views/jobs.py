@@ -6,6 +6,7 @@ import json
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
@@ -35,6 +36,11 @@ from ratelimits.money.reports import spent_on_jobs
 
 from .base import READ, SUBMIT, WAIT, ApiListView, ApiView
 
+# Filters that no index serves, and filters that bound the jobs among which the others look for theirs.
+WITHOUT_INDEX = frozenset(
+    {"kind", "service", "model", "last_error_code", "state", "priority", "held", "scheduled", "via"}
+)
+BOUNDS = frozenset({"user", "created_after", "created_before"})
 NO_WAYS = {"prices": None, "provider_batch": None}
 
 
@@ -48,6 +54,15 @@ class JobList(ApiListView[Job]):
     @property
     def finds_first(self) -> bool:
         return "batch" in self.request.query_params
+
+    @property
+    def looks_through(self) -> QuerySet[Job] | None:
+        given = self.request.query_params
+        if self.finds_first or "idempotency_key" in given or not WITHOUT_INDEX & given.keys():
+            return None
+        bounds = {name: given[name] for name in BOUNDS & given.keys()}
+        every: QuerySet[Job] = JobFilterSet(bounds, queryset=self.own_rows(Job.objects.all())).qs
+        return every
 
     @operation(
         "List jobs, newest first",

@@ -66,6 +66,8 @@ LISTS = """\
 
 Lists are ordered newest first and paged by cursor: `page_size` (50 by default, 500 at most) and `cursor`, the
 `next_cursor` of the page before, or simply the address in `next`. A page that is read stays as it is while rows arrive.
+The end of a list is where `next_cursor` is null: a page of jobs that looked through 500,000 others, or for a quarter of
+a second, ends there. It then has fewer rows than it may, or none, and the next one goes on.
 A filter that does not exist, is empty or cannot be read is refused (400 `invalid_query`), so that none answers with
 everything. Times are written with an offset of at most 15:59 hours, which is what PostgreSQL reads:
 `2026-03-02T09:00:00Z`.
