@@ -43,6 +43,10 @@ class WorkingProjectAdmin(ProjectAdmin):
         response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
         return response
 
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        shown = super().get_list_display(request)
+        return (*shown, "in_row") if request.user.has_perm("jobs.pause_work") else shown
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
         switches = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=OuterRef("pk"))
         rows: QuerySet[Project] = super().get_queryset(request)
@@ -65,9 +69,12 @@ class WorkingProjectAdmin(ProjectAdmin):
     @admin.display(description="paused")
     def paused(self, project: Project) -> SafeString | str:
         switch = _switch.of(project)
-        if switch is None:
-            address = (
-                f"{reverse('admin:jobs_pauseswitch_pause_work')}?{urlencode({'scope': 'project', 'key': project.pk})}"
-            )
-            return format_html('<a class="qo-link" href="{}">pause…</a>', address)
-        return formatting.link("jobs_pauseswitch", switch, "paused")
+        return formatting.NOTHING if switch is None else formatting.link("jobs_pauseswitch", switch, "paused")
+
+    @admin.display(description="")
+    def in_row(self, project: Project) -> SafeString | str:
+        if _switch.of(project) is not None:
+            return ""
+        asked = urlencode({"scope": PauseSwitch.Scope.PROJECT, "key": project.pk})
+        address = f"{reverse('admin:jobs_pauseswitch_pause_work')}?{asked}"
+        return format_html('<a class="qo-link" href="{}">Pause…</a>', address)

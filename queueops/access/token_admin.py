@@ -81,7 +81,7 @@ class PersonalTokenAdmin(IssuedAdmin):
     list_display = ("prefix_shown", "user", "name", "opens", "state", "used", "expires")
     list_select_related = ("user",)
     fields = ("name", "project", "expires_at")
-    readonly_fields = ("prefix_shown", "user", "opens", "state", "used", "expires")
+    readonly_fields = ("prefix_shown", "whose", "opens", "state", "used", "expires")
     actions = ("revoke_selected",)
     actions_detail = ("revoke",)
     empty_title = "There are no personal tokens."
@@ -121,6 +121,10 @@ class PersonalTokenAdmin(IssuedAdmin):
     @admin.display(description="token")
     def prefix_shown(self, token: PersonalToken) -> SafeString:
         return format_html('<code class="qo-id">{}…</code>', token.prefix)
+
+    @admin.display(description="user")
+    def whose(self, token: PersonalToken) -> str:
+        return str(token.user)  # not a link: who may see tokens need not see accounts
 
     @admin.display(description="opens")
     def opens(self, token: PersonalToken) -> str:

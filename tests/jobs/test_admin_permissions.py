@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from urllib.parse import urljoin
+
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from jobs.features.uploads.uploads import store_upload
-from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_dead_letter, make_job
+from tests.security.world import World
 from tests.support.people import signed_in
+from tests.support.screens import address_name, registered
 from tests.support.undone import undone
 
 pytestmark = pytest.mark.django_db
@@ -156,3 +162,30 @@ def test_an_existing_role_gets_what_a_migration_adds_and_keeps_what_was_taken_fr
     monkeypatch.setattr(roles, "_before", roles._before - {"jobs.add_upload"})
     roles.make_groups()
     assert list(operator.permissions.filter(pk__in=[taken.pk, new.pk])) == [new]
+
+
+@pytest.mark.matrix
+def test_every_link_of_every_page_opens_for_whoever_sees_it():
+    world = World.make("nightly import")
+    guard = {"first": 50, "percent": 20, "code": "http_400", "ended": 50, "failed": 40}
+    Batch.objects.update(paused=True, guard=guard, guard_state="stopped")
+    client = signed_in("viewer")
+    pages = ["/admin/", reverse("admin:jobs_deadletter_groups"), reverse("admin:jobs_job_kinds")]
+    for model, _ in registered():
+        name = address_name(model)
+        pages.append(reverse(f"admin:{name}_changelist"))
+        pages += [reverse(f"admin:{name}_change", args=[world.ids[name]])] if name in world.ids else []
+    answers = {page: client.get(page) for page in pages}
+    opens = {page: answer.status_code == 200 for page, answer in answers.items()}
+    assert sum(opens.values()) > 40
+    refused = set()
+    for page, answer in answers.items():
+        for found in re.findall(r'href="([^"]+)"', answer.content.decode()) if opens[page] else ():
+            link = urljoin(page, unescape(found)).partition("#")[0]
+            address = link.partition("?")[0]
+            if address.startswith("/admin/"):
+                if address not in opens:
+                    with undone():
+                        opens[address] = client.get(link).status_code not in {403, 404}
+                refused |= set() if opens[address] else {(link, page)}
+    assert refused == set()

@@ -44,6 +44,10 @@ class ProjectAdmin(AuditedMixin, QueueAdmin):
     search_fields = ("id", "name")
     search_help_text = "A part of its id or name"
 
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        may_see_keys = request.user.has_perm("tenancy.view_producerkey")
+        return tuple(name for name in self.list_display if name != "keys" or may_see_keys)
+
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         return ("id",) if obj else ()
 
