@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from dashboards.services.overview import Overview, address_of, read_overview
-from jobs.features.outages.outages import grouped
+from jobs.features.outages.outages import count_held_by_project, grouped
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, scheduled_of_projects
 from jobs.services.upkeep.health import health_of
@@ -81,8 +81,8 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 def _columns(overview: Overview) -> list[str]:
     """Return the states that have a column in the table of projects."""
-    scheduled = {SCHEDULED} if overview.scheduled.jobs else set()
-    return [state for state in SHOWN if state in {*JobState, *scheduled}]
+    apart = {SCHEDULED: overview.scheduled.jobs, OUTAGE: overview.held}
+    return [state for state in SHOWN if apart.get(state, True)]
 
 
 def _projects(overview: Overview) -> list[dict[str, Any]]:
@@ -91,9 +91,11 @@ def _projects(overview: Overview) -> list[dict[str, Any]]:
     oldest = oldest_ready([project for project, _ in shown])
     jobs, columns = reverse("admin:jobs_job_changelist"), _columns(overview)
     later = scheduled_of_projects([project for project, counts in shown if counts[JobState.QUEUED]])
-    # Jobs held by an outage are counted here as waiting for quota, because their own count is not by project.
+    held = count_held_by_project()
     apart = {
-        project: told_apart(counts, held_by_outage=0, scheduled=later.get(project, NOTHING_SCHEDULED).jobs)
+        project: told_apart(
+            counts, held_by_outage=held.get(project, 0), scheduled=later.get(project, NOTHING_SCHEDULED).jobs
+        )
         for project, counts in shown
     }
     return [

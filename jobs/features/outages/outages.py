@@ -43,6 +43,12 @@ def count_held(project_id: str | None = None) -> int:
     return held
 
 
+def count_held_by_project() -> dict[str, int]:
+    """`count_held` for each project; projects without any are left out."""
+    holding = ServiceBreaker.objects.exclude(opened_at=None).filter(holds__gt=0).order_by()
+    return dict(holding.values_list("project_id").annotate(held=Sum("holds")))
+
+
 def count_held_of(batches: Iterable[Batch]) -> dict[UUID, int]:
     """How many jobs of each batch wait for an outage, at most MAX_HELD_COUNTED; batches without any are left out."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
