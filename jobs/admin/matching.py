@@ -17,7 +17,7 @@ from django.urls import path, reverse
 from pydantic import BaseModel
 
 from jobs.errors import InvalidFilter
-from jobs.models import BulkOperation
+from jobs.models import Batch, BulkOperation
 from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 from queueops.screens.admin import QueueAdmin
@@ -70,6 +70,13 @@ class MatchingMixin(QueueAdmin):
     def count_matching(self, action: Matching, wanted: Any) -> Counted:
         """Count the rows that the action would change."""
         raise NotImplementedError
+
+    def in_words(self, narrowed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the filters for the page that asks: a batch also by its name, because nobody knows it by its id."""
+        if "batch_id" not in narrowed:
+            return narrowed
+        name = Batch.objects.filter(pk=narrowed["batch_id"]).values_list("name", flat=True).first()
+        return {**narrowed, "batch_id": f"{name}, {narrowed['batch_id']}"} if name else narrowed
 
     def get_urls(self) -> list[Any]:
         return [
@@ -126,7 +133,7 @@ class MatchingMixin(QueueAdmin):
             else:
                 messages.success(request, f"Started over {words_of(operation.total, operation.total_is_least)} rows.")
                 return HttpResponseRedirect(reverse("admin:jobs_bulkoperation_change", args=[operation.pk]))
-        narrowed = wanted.model_dump(mode="json", exclude_none=True)
+        narrowed = self.in_words(wanted.model_dump(mode="json", exclude_none=True))
         return ask(
             self,
             request,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from jobs.models import ServiceBreaker
 from jobs.states import JobState
-from tests.factories import make_jobs
+from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -32,3 +33,12 @@ def test_the_overview_counts_what_an_outage_holds_apart_for_each_project():
     for counts in rows.values():
         for one in counts:
             assert len(client.get(one["href"]).context["cl"].result_list) == one["count"], one["href"]
+
+
+def test_whoever_acts_on_a_cause_of_a_batch_reads_the_names_of_both():
+    batch = make_batch(name="Monthly report")
+    make_dead_letters(2, batch=batch, error_code="http_403", fingerprint="a" * 32)
+    address = f"{reverse('admin:jobs_deadletter_all_discard')}?fingerprint={'a' * 32}&batch_id={batch.pk}"
+    page = text_of(signed_in("operator").get(address))
+    assert "cause: http_403 of http.request, service http" in page
+    assert f"batch id: Monthly report, {batch.pk}" in page

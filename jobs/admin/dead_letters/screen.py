@@ -165,6 +165,13 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
     def count_matching(self, action: Matching, wanted: DeadLetterFilter) -> Counted:
         return bulk.count_letters(wanted)
 
+    def in_words(self, narrowed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the filters, a fingerprint together with the cause that it stands for."""
+        alike = DeadLetter.objects.open().filter(fingerprint=narrowed.get("fingerprint"))
+        one = alike.only("error_code", "kind", "service").first()
+        cause = {"cause": f"{one.error_code} of {one.kind}, service {one.service}"} if one else {}
+        return {**cause, **super().in_words(narrowed)}
+
     def get_urls(self) -> list[Any]:
         def screen(address: str, view: Any, name: str) -> Any:
             return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_deadletter_{name}")

@@ -28,7 +28,7 @@ REQUEUE = Verb(
     permission="jobs.requeue_deadletter",
     label="Requeue",
     done="requeued",
-    explains="Each gets a new job with a fresh budget and the same effect key. Where its kind sends that key or is"
+    explains="Each gets a new job with fresh retries and the same effect key. Where its kind sends that key or is"
     " idempotent, its effect cannot happen twice; where it is neither, what the provider did before it failed may be"
     " repeated. Those requeued or discarded before are left alone.",
     icon="replay",

@@ -130,7 +130,7 @@ REQUEUE = Verb(
     permission="jobs.requeue_deadletter",
     label="Requeue",
     done="requeued",
-    explains="A new job with a fresh budget does the work of each failed one, under the same effect key. The failed"
+    explains="A new job with fresh retries does the work of each failed one, under the same effect key. The failed"
     " job stays as it is. Jobs whose dead letter was requeued or discarded before are left alone.",
     icon="replay",
     applies=lambda rows: rows.filter(status=JobState.FAILED, dead_letter__resolution=None, dead_letter__isnull=False),
