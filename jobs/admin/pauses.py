@@ -8,6 +8,8 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Case, OuterRef, QuerySet, Subquery, UUIDField, When
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -15,7 +17,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action
 
 from jobs.features.refused_calls import stops
-from jobs.models import PauseSwitch
+from jobs.models import Batch, PauseSwitch
 from jobs.services.operate import pauses
 from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.names_heard import unheard_of_scope
@@ -23,6 +25,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.forms import OptionalReasonForm, minutes_field
 from queueops.screens.verbs import (
     ReadOnlyMixin,
@@ -40,6 +43,7 @@ from ratelimits.limits import ramps
 from .forms import PauseForm
 
 PERMISSION = "jobs.pause_work"
+_batch = TypedAttribute[str | None]("batch_name")
 ASKED = ("scope", "key", "reason")
 
 
@@ -140,9 +144,16 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
         address = reverse("admin:jobs_pauseswitch_resume", args=[switch.pk])
         return format_html('<a class="qo-link" href="{}">Resume…</a>', address)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[PauseSwitch]:
+        batches = Batch.objects.filter(pk=Cast(OuterRef("key"), UUIDField())).values("name")[:1]
+        of_batch = When(scope=PauseSwitch.Scope.BATCH, then=Subquery(batches))  # other keys are no ids
+        rows: QuerySet[PauseSwitch] = super().get_queryset(request)
+        return rows.annotate(**{_batch.name: Case(of_batch)})
+
     @admin.display(description="paused")
-    def switch(self, switch: PauseSwitch) -> str:
-        return str(switch)
+    def switch(self, switch: PauseSwitch) -> SafeString | str:
+        name = _batch.of(switch)
+        return format_html('batch {} <code class="qo-id">…{}</code>', name, switch.key[-8:]) if name else str(switch)
 
     @admin.display(description="by")
     def who(self, switch: PauseSwitch) -> str:

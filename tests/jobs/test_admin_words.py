@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.models import ServiceBreaker
+from jobs.models import PauseSwitch, ServiceBreaker
 from jobs.states import JobState
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.support.people import signed_in
@@ -42,3 +42,12 @@ def test_whoever_acts_on_a_cause_of_a_batch_reads_the_names_of_both():
     page = text_of(signed_in("operator").get(address))
     assert "cause: http_403 of http.request, service http" in page
     assert f"batch id: Monthly report, {batch.pk}" in page
+
+
+def test_a_batch_that_is_paused_has_its_name_in_the_list_of_pauses():
+    batch = make_batch(name="Monthly report", paused=True)
+    PauseSwitch.objects.create(scope="batch", key=str(batch.pk), reason="a release", paused_by="system")
+    PauseSwitch.objects.create(scope="project", key="acme")
+    page = text_of(signed_in("viewer").get(reverse("admin:jobs_pauseswitch_changelist")))
+    assert f"batch Monthly report …{str(batch.pk)[-8:]}" in page
+    assert "project acme" in page

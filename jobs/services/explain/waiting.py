@@ -279,7 +279,8 @@ def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
         else:
             why = f": {switch.reason}" if switch.reason else ""
             span = f" for maintenance until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else ""
-            found.append(Reason("paused", f"{switch} is paused{span}{why}", switch.until))
+            name = "its batch" if scope == PauseSwitch.Scope.BATCH else str(switch)
+            found.append(Reason("paused", f"{name} is paused{span}{why}", switch.until))
     found += [
         Reason("paused", f"calls of {row.name} have stopped, and a job a minute tries: {row.last_error}")
         for row in RefusedCalls.objects.filter(stops.whose(job), stopped_at__isnull=False).order_by("pk")
