@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
 from jobs.models import PauseSwitch, ServiceBreaker
+from jobs.services.operate.dead_letters import discard_dead_letters
 from jobs.states import JobState
-from tests.factories import make_batch, make_dead_letters, make_jobs
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -51,3 +54,15 @@ def test_a_batch_that_is_paused_has_its_name_in_the_list_of_pauses():
     page = text_of(signed_in("viewer").get(reverse("admin:jobs_pauseswitch_changelist")))
     assert f"batch Monthly report …{str(batch.pk)[-8:]}" in page
     assert "project acme" in page
+
+
+def test_a_job_and_its_dead_letter_say_who_submitted_and_who_closed_it_by_name():
+    key, _ = ProducerKey.issue(make_project(), name="nightly")
+    job = make_job()
+    ProducerKey.objects.filter(pk=key.pk).update(prefix="test")  # that of make_job
+    client = signed_in("operator")
+    assert "by key nightly (test…)" in text_of(client.get(reverse("admin:jobs_job_change", args=[job.pk])))
+    letter, person = make_dead_letter(), User.objects.get()
+    discard_dead_letters([letter.pk], actor=f"user:{person.pk}", reason="by hand")
+    page = text_of(client.get(reverse("admin:jobs_deadletter_change", args=[letter.pk])))
+    assert f"By {person.username}" in page

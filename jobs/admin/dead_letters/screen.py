@@ -32,6 +32,7 @@ from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.formatting import NOTHING
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.tenancy import people
 from queueops.tenancy.user_labels import labels_of
 
 from . import bulk, groups
@@ -230,7 +231,7 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
         ("HTTP status", letter.http_status),
         ("Cause", format_html('<a class="qo-link" href="{}">all of this cause</a>', alike)),
         ("Resolved", formatting.ago(letter.resolved_at) if letter.resolved_at else None),
-        ("By", letter.resolved_by or None),
+        ("By", people.name_of(letter.resolved_by) if letter.resolved_by else None),
         ("Note", masked_text(letter.note) or None),
         ("Requeued as", formatting.link("jobs_job", letter.requeued_as_id) if letter.requeued_as_id else None),
         ("Id", letter.pk),

@@ -16,6 +16,7 @@ from jobs.states import OUTAGE, RUNNING, SHOWN, TERMINAL, JobState
 from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens.formatting import duration
+from queueops.tenancy.people import name_of
 
 MAX_EVENTS_SHOWN = 500
 
@@ -70,6 +71,11 @@ def _shown(event: JobEvent) -> str:
     return OUTAGE if is_held else str(event.to_status)
 
 
+def _by(actor: str) -> str:
+    """Say who submitted: the message of a job's first event is the actor, of which masking would leave `key:`."""
+    return f"by {name_of(actor)}" if actor else ""
+
+
 def path_of(job: Job, events: Sequence[JobEvent]) -> list[Stay]:
     moves = [event for event in events if event.to_status]
     if not moves:
@@ -99,7 +105,7 @@ def happenings_of(events: Sequence[JobEvent]) -> list[Happening]:
                 event=event,
                 after="" if last is None else f"+{duration(event.created_at - last)}",
                 badge=state_badge(_shown(event)) if event.to_status else None,
-                message=masked_text(event.message),
+                message=masked_text(event.message) if event.from_status or not event.to_status else _by(event.message),
                 data=pretty(without_diagnostics(event.data))[0] if event.data else "",
             )
         )
