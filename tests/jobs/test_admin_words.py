@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.models import PauseSwitch, ServiceBreaker
+from jobs.models import BudgetWait, Job, PauseSwitch, ServiceBreaker
 from jobs.services.operate.dead_letters import discard_dead_letters
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey
@@ -66,3 +66,11 @@ def test_a_job_and_its_dead_letter_say_who_submitted_and_who_closed_it_by_name()
     discard_dead_letters([letter.pk], actor=f"user:{person.pk}", reason="by hand")
     page = text_of(client.get(reverse("admin:jobs_deadletter_change", args=[letter.pk])))
     assert f"By {person.username}" in page
+
+
+def test_a_job_that_a_budget_holds_does_not_say_that_it_is_paused():
+    job = make_job()
+    Job.objects.filter(pk=job.pk).update(held=True)
+    BudgetWait.objects.create(pk=job.pk, project_id="acme", budget_id=1)
+    page = text_of(signed_in("viewer").get(reverse("admin:jobs_job_changelist")))
+    assert "normal 10 - budget" in page

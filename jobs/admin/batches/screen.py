@@ -235,7 +235,7 @@ def batch_badge(snapshot: BatchSnapshot) -> SafeString:
     badge = formatting.badge(shown.tone, shown.sign, shown.words)
     if snapshot.held_by is None:
         return badge
-    return format_html('{} <span class="qo-muted">by {}</span>', badge, snapshot.held_by)
+    return format_html('{} <span class="qo-muted">{}</span>', badge, snapshot.held_by)
 
 
 def progress_of(snapshot: BatchSnapshot) -> SafeString:

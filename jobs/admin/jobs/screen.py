@@ -26,6 +26,7 @@ from jobs.lanes import name_of
 from jobs.models import (
     WHOLE_PROJECT,
     Batch,
+    BudgetWait,
     DeadLetter,
     Dependency,
     Job,
@@ -146,11 +147,13 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         rules, now = aging_rules(), timezone.now()
         paused = {(switch.scope, switch.key) for switch in PauseSwitch.objects.exclude(scope=PauseSwitch.Scope.BATCH)}
         out, dependants = out_keys(), _dependants(rows)
+        held = [job.pk for job in rows if job.held]
+        budgeted = set(BudgetWait.objects.filter(pk__in=held).values_list("pk", flat=True)) if held else set()
         for job in rows:
             waited = max(0.0, (now - job.eligible_since).total_seconds())
             _score.set(job, effective_priority(Priority(job.priority), waited, rules))
             _state.set(job, shown_state(job, out))
-            _held_by.set(job, _waits_for(job, paused, out, dependants))
+            _held_by.set(job, "budget" if job.pk in budgeted else _waits_for(job, paused, out, dependants))
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         given = parameters_of(request, PARAMETERS)

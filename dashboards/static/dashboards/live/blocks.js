@@ -150,7 +150,7 @@ function batch(row, page) {
         h("span", { class: `part part-${one.tone}`, "data-key": one.state, vars: { "--share": `${(100 * one.count) / row.total}%` } }));
     const shown = states.map((one) => h("span", { class: `count count-${one.tone}`, "data-key": one.state }, icon(one.sign), `${number(one.count)} ${one.words}`));
     const end = ended ? [["ended ", moment(row.finished_at)]]
-        : [row.held_by ? `held by ${row.held_by}` : null, row.rate && row.verdict === "running" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null,
+        : [row.held_by ? `held: ${row.held_by}` : null, row.rate && row.verdict === "running" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null,
             row.eta_earliest ? ["; at its speed so far ", moment(row.eta_earliest)] : null,
             row.scheduled_until ? [row.held_by || row.rate || row.eta ? ", " : "", "the last scheduled one may begin ", moment(row.scheduled_until)] : null];
     const about = { "data-batch": row.id, "data-name": name, "data-left": left };
