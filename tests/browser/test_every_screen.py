@@ -9,7 +9,8 @@ from playwright.sync_api import Page
 
 from queueops.tenancy.models import Credential
 from ratelimits.models import Price
-from tests.browser.conftest import CUT_OFF, DRAWN, PHONE, SCREENSHOTS, VARIANTS
+from tests.browser.conftest import CUT_OFF, DRAWN, PHONE, SCREENSHOTS, VARIANTS, WIDE
+from tests.factories import make_batch, make_jobs
 from tests.security.world import World
 from tests.support.screens import LISTS
 
@@ -36,6 +37,14 @@ def test_every_list_fits_a_phone(page: Page):
                 page.screenshot(path=SCREENSHOTS / f"{name}-{variant}.png")
     assert too_wide == []
     assert cut_off == {}
+
+
+def test_a_name_of_one_long_word_pushes_no_column_out_of_view(page: Page):
+    make_jobs(1, project="p" * 60, batch=make_batch(project="p" * 60, name="n" * 200))
+    page.goto(reverse("admin:jobs_batch_changelist"))
+    state = page.locator("#result_list .field-state").bounding_box()
+    assert state is not None
+    assert state["x"] + state["width"] <= WIDE["width"]
 
 
 def test_every_list_that_is_searched_says_what_is_looked_for():
