@@ -189,6 +189,8 @@ def top_users(
         since: How far to look back; at most a day, as tallies are kept no longer.
     """
     rows = tallies_of(limit, since=since)
+    if limit.project:
+        rows = rows.filter(project=limit.project)
     if key is not None:
         rows = rows.filter(**_conditions_of(key))
     newest = rows.order_by("-at").values("pk")[:MAX_TALLIES_SUMMED]
@@ -206,7 +208,7 @@ def top_users(
 
 
 def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
-    """The tallies of the calls that a limit counts."""
+    """The tallies of the calls that a limit counts, and those of other projects, which a simulation compares."""
     rows = CallTally.objects.filter(at__gte=Now() - since)
     for name in ("service", "kind"):
         if getattr(limit, name):

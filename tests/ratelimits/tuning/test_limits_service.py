@@ -347,6 +347,9 @@ def test_who_used_a_limit_most_is_told_by_user_and_kind():
     assert not top.partial
     assert [one.name for one in top_users(limit, "project:globex").users] == ["globex"]
     assert top_users(limit, since=timedelta(hours=3)).users[0].name == "old"
+    limit.project = "globex"  # it counts this project's calls alone
+    assert [(one.name, one.calls) for one in top_users(limit).users] == [("globex", 4)]
+    assert [(one.name, one.calls) for one in top_users(limit).kinds] == [("sheets.append", 4)]
 
 
 @pytest.mark.django_db(transaction=True)
