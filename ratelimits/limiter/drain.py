@@ -24,18 +24,18 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
     The calls are lined up as the limiter would admit them. Large calls are lined up one by one, because each leaves
     room into which the next does not fit; small calls in pieces of LARGE_SHARE. At most MAX_LINED are lined up, and
     the rest go at the same pace. In a stream (docs/adr/0018) a piece follows the piece before it no sooner than
-    the stream allows. All calls wait until a cool-down has ended.
+    the stream allows. All calls wait until a cool-down has ended; a shadow limit makes them wait for nothing else.
 
     Args:
         crowded: More calls wait in their lane than a window admits, even if `calls` are fewer.
     """
     rate, capacity = counter.algorithm.rate_per_second, counter.algorithm.capacity
-    if not rate:
-        return None
     begins = max(counter.now, counter.cooled_until or 0.0)
     whole = sum(amount * times for amount, times in calls)
-    if not whole:
+    if counter.rule.shadow or (rate and not whole):
         return begins
+    if not rate:
+        return None
     meter = counter.algorithm.open(counter.stored, begins)
     if max(amount for amount, _ in calls) > LARGE_SHARE * capacity:
         copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount, times in calls)

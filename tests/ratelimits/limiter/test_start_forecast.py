@@ -137,3 +137,12 @@ def test_a_cool_down_comes_before_all_else():
     assert seen.free_at == seen.cooled_until
     assert seen.why == "asked to"
     assert seen.passed_at([(1.0, 1)]) == seen.cooled_until
+
+
+@pytest.mark.django_db
+def test_a_shadow_limit_holds_a_queue_no_longer_than_its_cool_down():
+    limit = sheets_limit(shadow=True)
+    now = decide([Call(SHEETS)])[0].now
+    Counter.objects.filter(limit=limit).update(blocked_until="2100-01-01T00:00Z", blocked_reason="refused")
+    [[seen]] = look_ahead([Asked(SHEETS)], now=now)
+    assert seen.passed_at([(1.0, 151)]) == seen.cooled_until
