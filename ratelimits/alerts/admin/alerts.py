@@ -41,6 +41,18 @@ STATES: dict[str, dict[str, Any]] = {
     "resolved": {"resolved_at__isnull": False},
 }
 MAX_TOLD_TOGETHER = 20
+OF_ONE_CAUSE = ("cause", "grows")  # how subjects of alerts about one cause of dead letters begin
+# The lists, each with the link's words, that hold what alerts of a kind are about; and pages whose key is the subject.
+LISTS: dict[str, tuple[str, str]] = {
+    QuotaAlert.Kind.OUTAGE: ("jobs_servicebreaker", "services that do not answer"),
+    QuotaAlert.Kind.FORGOTTEN: ("jobs_pauseswitch", "what is paused"),
+    QuotaAlert.Kind.STUCK_EXECUTOR: ("jobs_executor", "executors"),
+    QuotaAlert.Kind.NO_EXECUTOR: ("jobs_executor", "executors"),
+    QuotaAlert.Kind.OLDEST_READY: ("jobs_job", "queued jobs of {}"),
+    QuotaAlert.Kind.FAILING: ("jobs_job", "jobs of {}"),
+    QuotaAlert.Kind.DEAD_LETTERS: ("jobs_deadletter", "its dead letters"),
+}
+ROWS: dict[str, str] = {QuotaAlert.Kind.SCHEDULE: "jobs_schedule", QuotaAlert.Kind.OBJECTIVE: "jobs_objective"}
 SIGNS = {
     "notice": ("blue", "info"),
     "warning": ("amber", "warning"),
@@ -291,7 +303,30 @@ def _subject_link(alert: QuotaAlert) -> SafeString | None:
     if alert.kind == kinds.MISSING_PRICE and figures.get("model"):
         prices = reverse("admin:ratelimits_price_changelist") + "?" + urlencode({"q": figures["model"]})
         return format_html('<a class="qo-link" href="{}">prices of {}</a>', prices, figures["model"])
-    return _month_link(alert)
+    return _work_link(alert) or _month_link(alert)
+
+
+def _work_link(alert: QuotaAlert) -> SafeString | None:
+    """Link to the work that the alert is about, on which its runbook has people act; None: no screen lists it."""
+    kinds, figures = QuotaAlert.Kind, alert.figures or {}
+    if alert.kind == kinds.GUARD and "batch" in figures:
+        return formatting.link("jobs_batch", figures["batch"], "the batch")
+    if alert.kind in ROWS:
+        return formatting.link(ROWS[alert.kind], alert.subject, f"the {alert.kind}")
+    if alert.kind not in LISTS:
+        return None
+    narrowed: dict[str, str] = {}
+    if alert.kind == kinds.DEAD_LETTERS:
+        sort, _, about = alert.subject.partition(":")
+        narrowed = {"project": figures["projects"][0]} if figures.get("projects") else {}
+        narrowed |= {"fingerprint": about.partition("/")[0]} if sort in OF_ONE_CAUSE else {}
+    elif alert.kind == kinds.OLDEST_READY:
+        narrowed = {"project": alert.subject, "state": "queued"}
+    elif alert.kind == kinds.FAILING:
+        narrowed = {"service": alert.subject}
+    screen, words = LISTS[alert.kind]
+    address = reverse(f"admin:{screen}_changelist") + (f"?{urlencode(narrowed)}" if narrowed else "")
+    return format_html('<a class="qo-link" href="{}">{}</a>', address, words.format(alert.subject))
 
 
 def _month_link(alert: QuotaAlert) -> SafeString | None:

@@ -314,3 +314,25 @@ def test_an_alert_that_worsens_wants_to_be_acknowledged_again():
     QuotaAlert.objects.update(acknowledged_at=timezone.now(), acknowledged_by="user:1")
     open_alert("dead_letters", "growth", severity="warning", message="many", figures={})
     assert ">many<" in page(signed_in("viewer"), f"{ALERTS}?state=open")
+
+
+@every_case(
+    ("kind", "subject", "figures", "leads_to"),
+    [
+        ("dead_letters", "cause:ab/acme", {"projects": ["acme"]}, "jobs/deadletter/?project=acme&amp;fingerprint=ab"),
+        ("dead_letters", "size:acme", {"projects": ["acme"]}, "jobs/deadletter/?project=acme"),
+        ("outage", "http://down.example", {"projects": ["acme"]}, "jobs/servicebreaker/"),
+        ("oldest_ready", "acme", {}, "jobs/job/?project=acme&amp;state=queued"),
+        ("failing", "openai", {}, "jobs/job/?service=openai"),
+        ("no_executor", "*", {}, "jobs/executor/"),
+        ("schedule", "{row}", {}, "jobs/schedule/{row}/change/"),
+        ("guard", "batch/{row}", {"batch": "{row}"}, "jobs/batch/{row}/change/"),
+    ],
+    undone=True,
+)
+def test_an_alert_leads_to_the_work_that_it_is_about(kind, subject, figures, leads_to):
+    row = str(uuid4())
+    named = {name: row if value == "{row}" else value for name, value in figures.items()}
+    alert = make_alert(kind=kind, subject=subject.format(row=row), figures=named)
+    shown = page(signed_in("viewer"), f"{ALERTS}{alert.pk}/change/")
+    assert f'href="/admin/{leads_to.format(row=row)}"' in shown
