@@ -17,6 +17,17 @@ from .paging import as_uuid
 MAX_PROJECTS_LISTED = 500  # in a drop-down; a project's own page leads to its jobs in any case
 
 
+def projects_listed(chosen: str | None) -> list[str]:
+    """
+    Return the projects that a drop-down offers.
+
+    Without the chosen one among them, sending the form again would take the project out of the filters, and an action
+    on all that match would touch every project.
+    """
+    projects = list(apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED])
+    return [chosen, *projects] if chosen and chosen not in projects else projects
+
+
 class Choice(DropdownFilter):
     """Filters by one value of the column `column` or, if that is empty, of the column named like `parameter_name`."""
 
@@ -37,10 +48,7 @@ class ProjectFilter(Choice):
     column = "project_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [
-            (key, key)
-            for key in apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
-        ]
+        return [(key, key) for key in projects_listed(self.value())]
 
     def has_output(self) -> bool:
         return True

@@ -20,7 +20,7 @@ from dashboards.services.shared.cache import CachedRead
 from jobs.models import DeadLetter, Job, ServiceBreaker, new_id
 from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of
-from queueops.screens import paging
+from queueops.screens import filters, paging
 from queueops.tenancy.user_labels import label_users
 from ratelimits.limits import catalogue
 from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
@@ -384,3 +384,14 @@ def chips_of(page: Any) -> dict[str, str]:
         (re.sub("<[^>]+>", " ", str(chip["badge"])).split(), chip["count"]) for chip in page.context["state_chips"]
     ]
     return {" ".join(said[1:]): count for said, count in words}
+
+
+def test_a_project_beyond_those_that_a_drop_down_offers_stays_chosen(monkeypatch):
+    """Otherwise a form that narrows the list further takes it out, and an action on all that match touches all."""
+    monkeypatch.setattr(filters, "MAX_PROJECTS_LISTED", 1)
+    make_project("acme")
+    make_project("globex")
+    client = signed_in("operator")
+    for screen in ("jobs_job_changelist", "jobs_deadletter_changelist", "ratelimits_spend_report"):
+        page = client.get(f"{reverse(f'admin:{screen}')}?project=globex").content.decode()
+        assert re.search(r"<option[^>]* selected[^>]*>\s*globex", page), screen

@@ -21,9 +21,8 @@ from queueops.audit import trail
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.numbers import numbered
 from queueops.core.web import downloads
-from queueops.screens.filters import MAX_PROJECTS_LISTED
+from queueops.screens.filters import projects_listed
 from queueops.screens.verbs import actor_of
-from queueops.tenancy.models import Project
 from queueops.tenancy.user_labels import in_words
 from ratelimits.models import Spend, Via
 from ratelimits.money.amounts import MICRO, shown
@@ -78,7 +77,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "opts": model_admin.opts,
         "title": "What was spent",
         "asked": asked,
-        "projects": Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED],
+        "projects": projects_listed(asked.project),
         "groupings": GROUPINGS,
         "sum": _money(whole.money),
         "calls": numbered(whole.calls, "call"),
