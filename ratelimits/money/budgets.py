@@ -144,7 +144,7 @@ class Weighed:
     room: dict[int, int] = field(default_factory=dict)
 
     def has_room(self, place: int, amount: int) -> bool:
-        """What costs nothing has room even where more was spent than the budget has by now: it was lowered."""
+        """Say whether a call has room. A call that costs nothing has, also where a lowered budget is overspent."""
         return amount <= max(0, self.room[place])
 
     def take_more(self, job_id: UUID, amount: int) -> bool:

@@ -103,7 +103,7 @@ def _sum(rows: QuerySet[Spend]) -> int:
 
 
 def room_of(budget_id: int, key: str) -> int | None:
-    """What is left of a budget now, in micro-units; None: the budget does not exist any more."""
+    """Return how much of a budget is left now, in micro-units; None: the budget does not exist any more."""
     budget = Budget.objects.filter(pk=budget_id).first()
     if budget is None:
         return None

@@ -19,7 +19,7 @@ FIRE_LATE = timedelta(minutes=5)  # after a standstill, workers make fires one a
 def watch_schedules() -> None:
     """
     Alert about schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
-    paused; and about schedules whose fire nobody has made for FIRE_LATE.
+    paused. Alert about schedules whose fire nobody has made for FIRE_LATE, too.
     """
     refused = Schedule.objects.filter(refused_in_a_row__gte=REFUSALS_TOLD, next_due_at__isnull=False)
     found = [_refused(row) for row in refused.order_by("-refused_in_a_row")[:MAX_TOLD]]

@@ -85,7 +85,7 @@ class MaintenanceWindow(models.Model):
 
     @property
     def zone_fault(self) -> str:
-        """What people are told of a window whose times cannot be told."""
+        """Words for people if the times of the window cannot be told; empty: they can."""
         if self.is_told:
             return ""
         return (

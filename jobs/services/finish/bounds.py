@@ -48,8 +48,9 @@ def may_be_billed(kind: str, service: str) -> bool:
 
 def read_billed(job: Billable) -> tuple[Handler, Any] | None:
     """
-    Return the handler and the payload of a job; None: the job makes no call that may be billed, as its payload does not
-    fit the handler, which will refuse it without a call.
+    Return the handler and the payload of a job; None: the job makes no call that may be billed.
+
+    A payload that does not fit the handler is such a case: the handler will refuse it without a call.
     """
     if not may_be_billed(job.kind, job.service):
         return None

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FETCH_SECONDS = 1800.0
 MAX_KEPT_BYTES = 50_000_000  # the most bytes of an answer that is kept in memory
-# Of results, of which none is kept: more than a batch can answer. Gemini tells each result twice.
+# More than the results of any batch, none of which is kept in memory. Gemini sends each result twice.
 MAX_FETCHED_BYTES = 100_000_000_000
 MAX_LINE_BYTES_SENT = 25_000_000
 ITEMS_AHEAD = 500

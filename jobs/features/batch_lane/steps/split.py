@@ -106,7 +106,7 @@ def keep_half(batch: ProviderBatch, error: str, *, creations: int) -> bool:
     if row is None:
         return True
     alike = ProviderBatch.objects.filter(service=row.service, credential=row.credential, model=row.model)
-    # Of several that the provider has not taken, the oldest is halved: all would become batches of one line each.
+    # Only the oldest of the batches that wait is halved: otherwise all would become batches of one line each.
     goes_first = Q(id__lt=row.pk) | Q(creations__gt=0) | ~Q(provider_id="")
     if alike.filter(goes_first, state__in=ProviderBatch.UNFINISHED).exclude(pk=row.pk).exists():
         return False
