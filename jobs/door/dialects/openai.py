@@ -24,6 +24,7 @@ from jobs.door.files import FILE, id_in
 from jobs.door.lines import fault_of, refuse_unknown_members
 from jobs.door.models import DoorBatch, DoorFile, Protocol
 from jobs.door.outcomes import DoorOutcome, outcome_of, outcomes_of, write_lines
+from jobs.door.previous import RESPONSES
 from jobs.door.routes import known_models, service_of_model
 from jobs.models import Job
 from jobs.services.operate.job_actions import cancel_jobs
@@ -173,7 +174,7 @@ class OpenAiCall(SingleCall):
     refused_headers = HEADERS
 
     def answered_now(self, body: dict[str, Any], job: UUID) -> Response | None:
-        if self.endpoint != calls.RESPONSES or not body.get("background"):
+        if self.endpoint != RESPONSES or not body.get("background"):
             return None
         return Response(response_answer(calls.find_call(job, project_id=self.caller.project_id)))
 

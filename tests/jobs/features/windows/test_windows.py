@@ -27,6 +27,7 @@ from jobs.services.upkeep.health import Situation, findings
 from jobs.states import JobState
 from jobs.times.calendar import Calendar, Span, merged, stretched
 from queueops.audit.models import AuditEntry
+from queueops.core.clock import database_moment
 from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.alerts import alerts
 from ratelimits.models import QuotaAlert
@@ -390,7 +391,7 @@ def test_one_whose_time_zone_is_not_known_here_stays_as_it_is_is_told_and_breaks
     acme, monkeypatch
 ) -> None:
     monkeypatch.setattr(windows, "CHANGED_AT_ONCE", 1)
-    now = windows.database_moment()
+    now = database_moment()
     lost = a_lost_window(next_change_at=now - 2 * HOUR)
     other = windows.save_window(
         None, {"scope": "project", "key": "acme", "begins_at": now - HOUR, "ends_at": now + HOUR}, actor="user:1"
