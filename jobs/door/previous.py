@@ -17,7 +17,7 @@ from .outcomes import JOBS_AT_ONCE, RESULTS_AT_ONCE, outcome_of
 
 RESPONSES = "/v1/responses"  # the endpoint whose requests may go on from responses
 PREVIOUS = "previous_response_id"
-READ_BYTES = 262_144
+NAMES_READ_BYTES = 262_144
 _OURS = re.compile(r"resp_([0-9a-f]{32})")
 _OURS_IN_FILE = re.compile(rb"resp_[0-9a-f]{32}(?![0-9a-f])")
 _LONGEST = 38  # bytes of an id, and one behind it
@@ -73,7 +73,7 @@ def find_previous(names: Collection[Any], project_id: str) -> dict[str, str | No
 def names_in(file: IO[bytes]) -> set[str]:
     """Return all that may be our id of a response in a file, which is left at its beginning."""
     found, before = set[str](), b""
-    while piece := file.read(READ_BYTES):
+    while piece := file.read(NAMES_READ_BYTES):
         found.update(name.decode() for name in _OURS_IN_FILE.findall(before + piece))
         before = piece[-_LONGEST:]
     file.seek(0)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs.services.explain.causes import MAX_PROJECTS, causes_of
+from jobs.services.explain.causes import MAX_PROJECTS_OF_A_CAUSE, causes_of
 from queueops.core.values.identifiers import time_of
 from tests.support.plans import BATCH, blocks_touched, explain_reads, nodes, rows_read
 
@@ -83,7 +83,7 @@ def test_causes_are_counted_in_an_index_and_one_letter_of_each_is_read(narrowed,
 
 def test_a_cause_names_the_projects_that_have_most_of_it():
     for cause in causes_of({}):
-        assert len(cause.projects) <= MAX_PROJECTS
+        assert len(cause.projects) <= MAX_PROJECTS_OF_A_CAUSE
         assert list(cause.projects.values()) == sorted(cause.projects.values(), reverse=True)
     [cause] = causes_of({"batch_id": BATCH})
     assert cause.projects == {"p1": cause.count}

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Q, QuerySet
 
 from jobs.features.served_kinds.served_kinds import UNSERVED
 from jobs.features.served_kinds.unserved import waiting_for
 from jobs.features.watches.by_project import count_by_project, jobs_wait
-from jobs.features.watches.unsent_fallbacks import unsent_fallbacks
 from jobs.features.watches.unserved_pools import unserved_pools
-from jobs.models import Job, PauseSwitch
+from jobs.models import Job, PauseSwitch, ServiceBreaker
+from jobs.states import WAITING, JobState
+from queueops.core.clock import Now
 from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
 from ratelimits.subjects import MAX_ID_LENGTH
 
 MAX_MISSING = 200  # pause switches read, one for each missing kind or key
+FALLBACK_LATE = timedelta(minutes=1)  # each second, every housekeeper sends what it can
+MAX_BREAKERS_READ = 100
 
 
 def watch_unserved() -> None:
@@ -28,7 +34,7 @@ def watch_unserved() -> None:
     """
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MAX_MISSING]
     missing = [opening for one in switches for opening in _openings(one)]
-    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + unsent_fallbacks() + missing)
+    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + _unsent_fallbacks() + missing)
 
 
 def _openings(switch: PauseSwitch) -> Iterator[Opening]:
@@ -45,3 +51,37 @@ def _openings(switch: PauseSwitch) -> Iterator[Opening]:
             f"{message[:1].upper()}{message[1:]}",
             {"jobs": counted.count, "projects": [project], "cause": cause},
         )
+
+
+def _unsent_fallbacks() -> list[Opening]:
+    """Return an alert for each project with jobs whose other way no housekeeper could read."""
+    found: dict[str, Opening] = {}
+    for rows in _late_fallbacks():
+        for project, counted in count_by_project(rows).items():
+            message = (
+                f"{jobs_wait(counted, project)} though a fallback is due: no host that does the housekeeping can read"
+                " the payload, for its kind, its schema or its key"
+            )
+            figures = {"jobs": counted.count, "projects": [project], "cause": "fallback"}
+            subject = f"fallback/{project}"[:MAX_ID_LENGTH]
+            found.setdefault(
+                subject, Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures)
+            )
+    return list(found.values())
+
+
+def _late_fallbacks() -> Iterator[QuerySet[Job]]:
+    """The late jobs, from the two indexes that choose_reroutes.sql reads."""
+    late = Now() - FALLBACK_LATE
+    parked = Q(status=JobState.RATE_LIMITED, held=False)
+    yield Job.objects.filter(parked, fallback_at__lt=late, scheduled_at__isnull=False)
+    for out in ServiceBreaker.objects.filter(opened_at__lt=late).order_by("pk")[:MAX_BREAKERS_READ]:
+        cut_off = Job.objects.filter(
+            parked | Q(status__in=sorted(WAITING), held=False, scheduled_at=None),
+            fallback_on_outage=True,
+            service=out.service,
+            project_id=out.project_id,
+            target=out.target,
+            updated_at__lt=late,
+        )
+        yield cut_off.exclude(pk=out.probe_job_id or UUID(int=0)).exclude(via="batch")

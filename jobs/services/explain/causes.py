@@ -17,7 +17,7 @@ from jobs.models import DeadLetter
 from queueops.core.values.identifiers import time_of
 
 MAX_CAUSES = 200
-MAX_PROJECTS = 11  # one more than pages show
+MAX_PROJECTS_OF_A_CAUSE = 11  # one more than pages show
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Cause:
         newest: The newest of these letters, without payload and attempts.
         first_at: When the oldest letter was made, that is, when its job failed for good.
         has: `traceback` and `log`, if the last attempt of the newest letter has them.
-        projects: How many of the letters each project has, the most first; at most MAX_PROJECTS.
+        projects: How many of the letters each project has, the most first; at most MAX_PROJECTS_OF_A_CAUSE.
     """
 
     fingerprint: str
@@ -86,7 +86,7 @@ def _projects_of(fingerprints: list[str]) -> dict[str, dict[str, int]]:
         .filter(fingerprint=one)
         .values_list("fingerprint", "project_id")
         .annotate(open_ones=Count("pk"))
-        .order_by("-open_ones", "project_id")[:MAX_PROJECTS]
+        .order_by("-open_ones", "project_id")[:MAX_PROJECTS_OF_A_CAUSE]
         for one in fingerprints
     ]
     whose: dict[str, dict[str, int]] = {}
