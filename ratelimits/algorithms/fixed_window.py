@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from queueops.core.postgres.zones import known_zone
 from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
 from ratelimits.algorithms.figures import NOUNS, WHOLE_DAY_SECONDS, Figures, Findings, cap_a_window, check_cap, figure
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
@@ -14,6 +16,21 @@ from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, requ
 MIN_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
 # The number of windows remembered for a clock that goes back; earlier windows grant nothing.
 KEPT_WINDOWS = 8
+LOST_SECONDS = 60.0  # between two looks at a limit whose zone this host does not know
+
+
+@lru_cache  # a decision must not search the disk for a zone that is not there
+def zone_here(name: str) -> ZoneInfo | None:
+    """
+    Return a zone; None: this host does not know it.
+
+    Raises:
+        ValueError: This is not the name of a zone.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +43,15 @@ class FixedWindow(Algorithm):
     `guard_seconds` of its time: the provider's clock may differ, or the call may arrive after the reset.
     A denial then lasts until `guard_seconds` after the reset.
 
+    A host that does not know the zone cannot tell the windows: it grants nothing, and leaves the calls to other hosts.
+
     Args:
         capacity: The most cost in each window, in the limit's unit.
         zone: IANA name, such as "America/Los_Angeles".
         ceiling: See `Algorithm`.
 
     Raises:
-        ZoneInfoNotFoundError: There is no such zone.
+        ValueError: A figure makes no sense.
     """
 
     kind: ClassVar = "fixed_window"
@@ -55,7 +74,7 @@ class FixedWindow(Algorithm):
             if self.guard_seconds * 2 >= self.window_seconds:
                 raise ValueError("guard_seconds: less than half a window, or a call would count in three")
         if self.zone is not None:
-            ZoneInfo(self.zone)
+            zone_here(self.zone)
 
     def open(self, state: State, now: float) -> FixedMeter:
         """Read a counter's state at `now`, seconds since 1970."""
@@ -71,6 +90,11 @@ class FixedWindow(Algorithm):
     @property
     def rate_per_second(self) -> float:
         return self.capacity / (self.window_seconds or WHOLE_DAY_SECONDS)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this host does not know the zone."""
+        return self.zone is not None and zone_here(self.zone) is None
 
     @property
     def late_seconds(self) -> float:
@@ -90,9 +114,7 @@ class FixedWindow(Algorithm):
     def check(cls, figures: Figures, found: Findings) -> None:
         if figures.reset_zone:
             length: float = MIN_DAY_SECONDS
-            try:
-                ZoneInfo(figures.reset_zone)
-            except (ZoneInfoNotFoundError, ValueError, OSError):  # the value is not a name, or it names a directory
+            if known_zone(figures.reset_zone) is None:
                 found.refuse("reset_zone", "No such time zone; write it as America/Los_Angeles.")
         elif figures.window_seconds is None:
             found.refuse("reset_zone", "A fixed window needs a reset zone, for days, or the seconds of a window.")
@@ -109,11 +131,11 @@ class FixedWindow(Algorithm):
         check_cap(figures, found)
 
     def reset_after(self, time: int) -> int:
-        """Return the first reset after `time`, both in microseconds since 1970."""
+        """Return the first reset after `time`, both in microseconds since 1970; of a lost zone, that of UTC."""
         if self.window_seconds is not None:
             window = microseconds(self.window_seconds)
             return (time // window + 1) * window
-        zone = ZoneInfo(self.zone or "UTC")
+        zone = zone_here(self.zone or "UTC") or UTC
         local = datetime.fromtimestamp(time // MICRO, zone)
         # If the zone skips midnight, Python takes the offset before the skip: this gives the instant at which the day
         # begins.
@@ -153,6 +175,9 @@ class FixedMeter:
 
     def _resets(self, time: int) -> tuple[int, ...]:
         """Return the resets of the windows in which a call at `time` counts."""
+        if self._window.is_lost:  # a charge must count in a window that hosts with the zone know
+            ahead = [reset for reset in self._windows if reset > time]
+            return (min(ahead, default=self._window.reset_after(time)),)
         if not self._guard:
             return (self._window.reset_after(time),)
         earlier, later = self._window.reset_after(time - self._guard), self._window.reset_after(time + self._guard)
@@ -162,7 +187,7 @@ class FixedMeter:
         return self._capacity if reset <= self._forgotten else windows.get(reset, 0)
 
     def room_for(self, units: int) -> bool:
-        return not self._full(self._windows, self.now, units)
+        return not (self._window.is_lost or self._full(self._windows, self.now, units))
 
     def _full(self, windows: dict[int, int], time: int, units: int) -> list[int]:
         most = self._capacity - min(units, self._capacity)
@@ -177,6 +202,8 @@ class FixedMeter:
             windows[reset] = windows.get(reset, 0) + units
 
     def line_up(self, units: int) -> int:
+        if self._window.is_lost:
+            return self.now + microseconds(LOST_SECONDS)
         if self._line is None:
             self._line, self._line_at = dict(self._windows), self.now
         while full := self._full(self._line, self._line_at, units):
@@ -190,6 +217,8 @@ class FixedMeter:
                 self._windows[reset] = max(0, self._windows[reset] - units)
 
     def available(self) -> int:
+        if self._window.is_lost:
+            return 0
         return self._capacity - max(self._used(self._windows, reset) for reset in self._resets(self.now))
 
     def state(self) -> State:

@@ -15,6 +15,7 @@ from jobs.services.upkeep.nobody import nobody_works
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.audit import stream
 from queueops.core.clock import Now, with_clocks
+from queueops.core.postgres.zones import known_zone
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import StoreError
 from ratelimits.limits.defaults import unheeded_settings
@@ -141,7 +142,7 @@ def examine_caps() -> DoctorFinding:
 
 
 def examine_zones() -> DoctorFinding:
-    """Look for budgets and allowances whose time zone the database does not know, or no longer knows."""
+    """Look for zones of budgets and allowances that the database does not know, and of limits that Python does not."""
     if scalar("SELECT to_regproc('ratelimits_known_zone')") is None:
         return DoctorFinding("zones", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     known = Func(F("time_zone"), function="ratelimits_known_zone", output_field=CharField())
@@ -154,14 +155,17 @@ def examine_zones() -> DoctorFinding:
     allowances = Allowance.objects.alias(known=known).filter(known__isnull=True).values_list("project", "time_zone")
     found = [f"budget {name} of {project}: {zone}" for name, project, zone in budgets]
     found += [f"the allowance of {project}: {zone}" for project, zone in allowances]
+    resets = Limit.objects.filter(enabled=True).exclude(reset_zone="").values_list("name", "reset_zone")
+    found += [f"limit {name}: {zone}" for name, zone in resets if known_zone(zone) is None]
     if not found:
-        return DoctorFinding("zones", DoctorVerdict.OK, "the database knows those of budgets and allowances")
+        return DoctorFinding("zones", DoctorVerdict.OK, "those of budgets, allowances and limits are known")
     return DoctorFinding(
         "zones",
         DoctorVerdict.FAIL,
         "; ".join(found),
-        "The database does not know these time zones. Calls that such a budget pays for wait: delete it, and make it "
-        "with another zone. Months of such an allowance begin in UTC: give it another zone.",
+        "The database does not know these time zones, or this host does not know a limit's. Calls that such a budget "
+        "pays for wait: delete it, and make it with another zone. Months of such an allowance begin in UTC: give it "
+        "another zone. Such a limit's calls wait: give it another zone, or install the system's zones and restart.",
     )
 
 

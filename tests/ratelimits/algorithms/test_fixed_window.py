@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratelimits.algorithms import fixed_window
 from ratelimits.algorithms.fixed_window import KEPT_WINDOWS, FixedWindow
+from ratelimits.algorithms.measures import cost_units
 from tests.ratelimits.one_counter import admit, gauge, refund
 from tests.support.cases import every_case
 
@@ -117,6 +118,15 @@ def test_a_changed_rule_forgets_nothing_of_a_window_still_open():
         assert admit(edited, state, tomorrow, [1]).granted == 0
 
 
-def test_an_unknown_zone_is_refused_where_the_limit_is_made():
-    with pytest.raises(ZoneInfoNotFoundError):
-        FixedWindow(1, zone="America/Atlantis")
+def test_a_host_that_does_not_know_the_zone_grants_nothing_and_counts_for_those_that_do(monkeypatch):
+    limit, now = FixedWindow(5, zone=PACIFIC), at("2026-01-15T12:00:00+00:00")
+    state = admit(limit, {}, now, [2]).state
+    known_here = fixed_window.zone_here
+    monkeypatch.setattr(fixed_window, "zone_here", lambda name: None if name == PACIFIC else known_here(name))
+    asked = admit(limit, state, now, [1])
+    assert (asked.granted, asked.retry_at) == (0, now + fixed_window.LOST_SECONDS)
+    assert gauge(limit, state, now).available == 0
+    late = limit.open(state, now)
+    late.take(cost_units(2))  # what a call took beyond its estimate
+    monkeypatch.undo()
+    assert gauge(limit, late.state(), now).available == 1

@@ -14,6 +14,9 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.upkeep import examine_zones
+from ratelimits.algorithms.fixed_window import LOST_SECONDS
 from ratelimits.limiter import decide as deciding
 from ratelimits.limiter.counters import OpenCounter, Place, lock_counters
 from ratelimits.limiter.decide import Call, decide, unfit
@@ -93,6 +96,18 @@ def test_a_claim_is_granted_in_part_in_the_order_asked():
     decisions = decide([Call(ADA)] * 5)
     assert kinds(decisions) == "pppdd"
     assert retry_at(decisions[4]) >= retry_at(decisions[3]) > decisions[3].now
+
+
+def test_a_limit_whose_zone_this_host_does_not_know_holds_its_own_calls_and_no_others():
+    lost = make_limit("lost", service="another", algorithm="fixed_window", reset_zone="UTC")
+    make_limit("other")
+    Limit.objects.filter(pk=lost.pk).update(reset_zone="Mars/Olympus")  # as after its system's zones were replaced
+    catalogue.forget()
+    held, goes = decide([Call(ADA._replace(service="another")), Call(ADA)])
+    assert (held.kind, binding(held).limit, goes.kind) == ("defer", "lost", "proceed")
+    assert retry_at(held) == pytest.approx(held.now + LOST_SECONDS, abs=0.01)
+    found = examine_zones()
+    assert (found.verdict, found.observation) == (DoctorVerdict.FAIL, "limit lost: Mars/Olympus")
 
 
 def test_denied_calls_are_told_times_behind_each_other():
