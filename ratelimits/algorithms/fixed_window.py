@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,20 +17,6 @@ MIN_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
 # The number of windows remembered for a clock that goes back; earlier windows grant nothing.
 KEPT_WINDOWS = 8
 LOST_SECONDS = 60.0  # between two looks at a limit whose zone this host does not know
-
-
-@lru_cache  # a decision must not search the disk for a zone that is not there
-def zone_here(name: str) -> ZoneInfo | None:
-    """
-    Return a zone; None: this host does not know it.
-
-    Raises:
-        ValueError: This is not the name of a zone.
-    """
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, OSError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +59,9 @@ class FixedWindow(Algorithm):
             require_amount("window_seconds", self.window_seconds)
             if self.guard_seconds * 2 >= self.window_seconds:
                 raise ValueError("guard_seconds: less than half a window, or a call would count in three")
-        if self.zone is not None:
-            zone_here(self.zone)
+        if self.is_lost:
+            with suppress(ZoneInfoNotFoundError, OSError):
+                ZoneInfo(self.zone or "")  # raises ValueError if this is not even a name
 
     def open(self, state: State, now: float) -> FixedMeter:
         """Read a counter's state at `now`, seconds since 1970."""
@@ -94,7 +81,7 @@ class FixedWindow(Algorithm):
     @property
     def is_lost(self) -> bool:
         """Whether this host does not know the zone."""
-        return self.zone is not None and zone_here(self.zone) is None
+        return self.zone is not None and known_zone(self.zone) is None
 
     @property
     def late_seconds(self) -> float:
@@ -135,7 +122,7 @@ class FixedWindow(Algorithm):
         if self.window_seconds is not None:
             window = microseconds(self.window_seconds)
             return (time // window + 1) * window
-        zone = zone_here(self.zone or "UTC") or UTC
+        zone = known_zone(self.zone or "UTC") or UTC
         local = datetime.fromtimestamp(time // MICRO, zone)
         # If the zone skips midnight, Python takes the offset before the skip: this gives the instant at which the day
         # begins.

@@ -1,4 +1,4 @@
-"""What the admin's pages call the rows and the people that a page is about."""
+"""The admin's pages name rows and people as people know them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 def text_of(answer):
-    """What a page says, without its markup."""
+    """Return the text of a page, without its markup."""
     return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 REROUTED_AT_ONCE = 200
 REROUTE_SECONDS = 1.0  # an executor claims nothing meanwhile
+LEFT_SECONDS = 60.0  # after this, a host tries again the jobs that it has left to others
 MAX_LEFT_TO_OTHERS = 20_000  # jobs that a round leaves out; each of its statements names them all
 WORDS: dict[Condition, str] = {
     "rate_limited": "it waited {waited:,.0f} s for a limit",
@@ -104,10 +105,12 @@ class FallbackRounds:
 
     def __init__(self, executor: UUID, _: object = None) -> None:
         self._left: set[UUID] = set()
+        self._left_until = 0.0
 
     def do(self, now: float) -> None:
-        if len(self._left) > MAX_LEFT_TO_OTHERS:
-            self._left.clear()
+        # A handler's fault may pass: without another try, the job would never go on where there is one host alone.
+        if now >= self._left_until or len(self._left) > MAX_LEFT_TO_OTHERS:
+            self._left, self._left_until = set(), now + LEFT_SECONDS
         reroute_waiting(self._left)
 
     def stop(self) -> None:
@@ -119,11 +122,11 @@ def reroute_waiting(left: set[UUID] | None = None) -> int:
     Send jobs another way if they waited too long for a limit or their target is out; a bounded number at once.
 
     Args:
-        left: Jobs to leave to other hosts. Those whose payload cannot be read here are added, or each call would choose
-            them again.
+        left: Jobs to leave to other hosts. A job whose payload cannot be read here is added: otherwise each call would
+            choose it again.
 
     Returns:
-        How many went on. What is left after REROUTE_SECONDS is for the next call.
+        How many went on. The next call takes the jobs that remain after REROUTE_SECONDS.
     """
     left = set() if left is None else left
     total, found, until = 0, REROUTED_AT_ONCE, time.monotonic() + REROUTE_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from django.db import DataError, connection, transaction
@@ -30,8 +31,9 @@ def zone_of(name: str) -> ZoneInfo:
     return known_zone(name) or ZoneInfo("UTC")
 
 
+@lru_cache  # without it, each look at a zone that is not there would search the disk
 def known_zone(name: str) -> ZoneInfo | None:
-    """A stored zone; None: Python does not know it on this host."""
+    """Return a stored zone; None: Python does not know it on this host."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -121,8 +121,8 @@ def test_a_changed_rule_forgets_nothing_of_a_window_still_open():
 def test_a_host_that_does_not_know_the_zone_grants_nothing_and_counts_for_those_that_do(monkeypatch):
     limit, now = FixedWindow(5, zone=PACIFIC), at("2026-01-15T12:00:00+00:00")
     state = admit(limit, {}, now, [2]).state
-    known_here = fixed_window.zone_here
-    monkeypatch.setattr(fixed_window, "zone_here", lambda name: None if name == PACIFIC else known_here(name))
+    known_here = fixed_window.known_zone
+    monkeypatch.setattr(fixed_window, "known_zone", lambda name: None if name == PACIFIC else known_here(name))
     asked = admit(limit, state, now, [1])
     assert (asked.granted, asked.retry_at) == (0, now + fixed_window.LOST_SECONDS)
     assert gauge(limit, state, now).available == 0

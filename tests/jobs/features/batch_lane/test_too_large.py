@@ -1,4 +1,4 @@
-"""What a provider refuses as too large goes in halves, down to one line."""
+"""A batch that its provider refuses as too large is halved, down to one line."""
 
 from datetime import timedelta
 

@@ -235,7 +235,7 @@ def tell_no_ways_of_broken(monkeypatch) -> None:
 
 
 def late_ones(*jobs: Job) -> list[str]:
-    """What is told of jobs that should have gone on a minute ago."""
+    """Return the words of the alert about jobs that should have gone on a minute ago."""
     Job.objects.filter(pk__in=[job.pk for job in jobs]).update(
         fallback_at=DbNow() - timedelta(minutes=2), updated_at=DbNow() - timedelta(minutes=2)
     )
@@ -291,6 +291,19 @@ def test_what_one_host_cannot_read_keeps_its_way_and_keeps_nobody_else_from_goin
     ServiceBreaker.objects.update(opened_at=DbNow() - timedelta(minutes=2))
     assert reroute_waiting(left) == 0
     assert "of acme wait" in late_ones(out)[0]
+
+
+def test_a_host_tries_again_after_a_while_what_it_could_not_read(monkeypatch):
+    open_credentials()
+    job, only = submit({**OTHER, "after_seconds": 0}, system="broken"), housekeeper()
+    park(job, waited=3)
+    tell_no_ways_of_broken(monkeypatch)
+    only.do(1.0)
+    monkeypatch.setattr(ways, "find_handler", find_handler)
+    only.do(2.0)
+    assert way_of(job)[3] == 0
+    only.do(1.0 + fallback.LEFT_SECONDS)
+    assert way_of(job)[3] == 1
 
 
 def test_a_failed_attempt_whose_handler_cannot_tell_its_ways_keeps_no_other_outcome_from_being_written(monkeypatch):
