@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queueops.core.postgres.zones import known_zone
 from ratelimits.algorithms import fixed_window
 from ratelimits.algorithms.fixed_window import KEPT_WINDOWS, FixedWindow
 from ratelimits.algorithms.measures import cost_units
@@ -121,8 +122,7 @@ def test_a_changed_rule_forgets_nothing_of_a_window_still_open():
 def test_a_host_that_does_not_know_the_zone_grants_nothing_and_counts_for_those_that_do(monkeypatch):
     limit, now = FixedWindow(5, zone=PACIFIC), at("2026-01-15T12:00:00+00:00")
     state = admit(limit, {}, now, [2]).state
-    known_here = fixed_window.known_zone
-    monkeypatch.setattr(fixed_window, "known_zone", lambda name: None if name == PACIFIC else known_here(name))
+    monkeypatch.setattr(fixed_window, "known_zone", lambda name: None if name == PACIFIC else known_zone(name))
     asked = admit(limit, state, now, [1])
     assert (asked.granted, asked.retry_at) == (0, now + fixed_window.LOST_SECONDS)
     assert gauge(limit, state, now).available == 0
