@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
-WRITTEN_TOKENS = "written_tokens"
+WRITTEN_TOKENS, WRITTEN_1H_TOKENS = "written_tokens", "written_1h_tokens"
 TOLD_OUTPUT = "max_output_tokens"  # the most output that a call allows, if it is expected to bring less
 ENQUEUED_TOKENS = "enqueued_tokens"
 # Not units of limits. A job of several calls in sequence has these two amounts; its other amounts are those of its
@@ -36,6 +36,7 @@ class Usage:
         input_tokens: All of the input, with the part that came from a cache.
         cached_tokens: The part of the input that was read from a cache.
         written_tokens: The part of the input that was put into a cache. None: nothing, as far as its provider says.
+        written_1h_tokens: The part of `written_tokens` that the cache keeps for an hour, as Anthropic offers it.
         output_tokens: All of the output, thoughts included.
         tokens: The sum as the provider sums it.
     """
@@ -46,11 +47,12 @@ class Usage:
     tokens: int | None = None
     requests: int = 1
     written_tokens: int | None = None
+    written_1h_tokens: int | None = None
 
     @property
     def is_sound(self) -> bool:
         """Whether the counts are possible. A program that answers in a provider's place may send any numbers."""
-        counts = (self.requests, self.written_tokens or 0, *self.amounts().values())
+        counts = (self.requests, self.written_tokens or 0, self.written_1h_tokens or 0, *self.amounts().values())
         return all(type(count) is int and 0 <= count <= MAX_TOKENS_OF_A_CALL for count in counts)
 
     def amounts(self) -> dict[str, float]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, WRITTEN_TOKENS, Usage
+from ratelimits.costs import (
+    CACHED_TOKENS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REQUESTS,
+    WRITTEN_1H_TOKENS,
+    WRITTEN_TOKENS,
+    Usage,
+)
 
 MICRO = 1_000_000  # micro-units in one unit of the currency; also the number of tokens or requests that a price is for
 MONEY_PLACES = 6  # decimals of an amount in the currency
@@ -19,6 +27,7 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
     Return the cost of a call in micro-units; None: a price that the call needs is missing, or its use is unknown.
 
     Input that came from a cache or was put into a cache costs as much as other input, unless it has a price of its own.
+    Input that a cache keeps for an hour likewise costs as much as other input that was put into a cache.
     The call itself costs nothing, unless requests have a price.
     """
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
@@ -42,7 +51,7 @@ def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: in
     """Return the highest cost of a call of at most so many tokens; None: a price that it needs is missing."""
     if unpriced(input_tokens, output_tokens, rates):
         return None
-    dearest = max(rates.get(unit, 0) for unit in (INPUT_TOKENS, CACHED_TOKENS, WRITTEN_TOKENS))
+    dearest = max(rates.get(unit, 0) for unit in (INPUT_TOKENS, CACHED_TOKENS, WRITTEN_TOKENS, WRITTEN_1H_TOKENS))
     product = input_tokens * dearest + output_tokens * rates.get(OUTPUT_TOKENS, 0)
     return -(-(product + requests * rates.get(REQUESTS, 0)) // MICRO)  # rounded up: a bound must not be too low
 
@@ -83,8 +92,11 @@ def _input(usage: Usage, rates: Rates) -> dict[str, int | None]:
     if left is None:
         return {INPUT_TOKENS: None}
     found: dict[str, int | None] = {}
-    for unit, count in ((CACHED_TOKENS, usage.cached_tokens), (WRITTEN_TOKENS, usage.written_tokens)):
+    kept = usage.written_1h_tokens or 0 if WRITTEN_1H_TOKENS in rates else 0
+    written = max(0, (usage.written_tokens or 0) - kept)
+    parts = ((CACHED_TOKENS, usage.cached_tokens or 0), (WRITTEN_1H_TOKENS, kept), (WRITTEN_TOKENS, written))
+    for unit, count in parts:
         if unit in rates:
-            found[unit] = min(count or 0, left)
-            left -= min(count or 0, left)
+            found[unit] = min(count, left)
+            left -= min(count, left)
     return {INPUT_TOKENS: left, **found}

@@ -35,6 +35,7 @@ class Price(models.Model):
         INPUT_TOKENS = "input_tokens", "input tokens"
         CACHED_TOKENS = "cached_tokens", "input tokens from a cache"
         WRITTEN_TOKENS = "written_tokens", "input tokens put into a cache"
+        WRITTEN_1H_TOKENS = "written_1h_tokens", "input tokens put into a cache for an hour"
         OUTPUT_TOKENS = "output_tokens", "output tokens"
         REQUESTS = "requests", "requests"
 
@@ -42,7 +43,7 @@ class Price(models.Model):
         max_length=MAX_PROVIDER_LENGTH, help_text="The service of the jobs, as limits name it: openai, gemini."
     )
     model = models.CharField(max_length=MAX_NAME_LENGTH, help_text="As jobs name it.")
-    unit = models.CharField(max_length=16, choices=Unit)
+    unit = models.CharField(max_length=20, choices=Unit)
     via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     above_tokens = models.PositiveIntegerField(
         "input beyond",
@@ -103,6 +104,7 @@ class Spend(models.Model):
     input_tokens = models.BigIntegerField(null=True)
     cached_tokens = models.BigIntegerField(null=True)
     written_tokens = models.BigIntegerField(null=True, help_text="Of the input, what was put into a cache.")
+    written_1h_tokens = models.BigIntegerField(null=True, help_text="Of that, what the cache keeps for an hour.")
     output_tokens = models.BigIntegerField(null=True)
     tokens = models.BigIntegerField(null=True)
     requests = models.IntegerField(default=1, db_default=1)

@@ -33,10 +33,11 @@ FIELDS: Mapping[str, str] = {
     "output_cost_per_token": Price.Unit.OUTPUT_TOKENS,
     "cache_read_input_token_cost": Price.Unit.CACHED_TOKENS,
     "cache_creation_input_token_cost": Price.Unit.WRITTEN_TOKENS,
+    "cache_creation_input_token_cost_above_1hr": Price.Unit.WRITTEN_1H_TOKENS,
     "input_cost_per_request": Price.Unit.REQUESTS,
 }
-# For example input_cost_per_token_above_200k_tokens_batches. Caches kept for an hour, and faster or slower service,
-# have other fields, which no job needs.
+# For example input_cost_per_token_above_200k_tokens_batches. Faster or slower service has
+# other fields, which no job needs.
 FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(?P<batches>_batches)?")
 LENGTH = re.compile(r"(\d{1,9})(k?)")
 MAX_MAP_BYTES = 100_000_000

@@ -116,7 +116,7 @@ def saved_on_batch(batch_id: UUID) -> int:
     such a price adds nothing.
     """
     went = Spend.objects.filter(batch_id=batch_id, via=Via.BATCH, kind=Spend.Kind.CALL, money__isnull=False)
-    used = ("input_tokens", "cached_tokens", "written_tokens", "output_tokens", "requests")
+    used = ("input_tokens", "cached_tokens", "written_tokens", "written_1h_tokens", "output_tokens", "requests")
     sums = {f"sum_{name}": Sum(name) for name in used}
     saved = 0
     rows: Any = went.order_by().values("provider", "model").annotate(paid=Sum("money"), last=Max("at"), **sums)

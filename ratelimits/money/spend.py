@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -23,6 +23,7 @@ from .amounts import lacks_usage
 from .prices import forget, price_list, price_of
 
 FILLED_AT_ONCE = 1_000
+_COUNTED = tuple(one.name for one in fields(Usage))  # each is a column of the ledger, too
 MAX_SUBJECT = 300  # characters
 MAX_PROJECTS_UNPRICED = 1_000  # projects that one alert names
 
@@ -138,6 +139,7 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
             "inputs": plain_array([call.usage.input_tokens for call in calls]),
             "cached": plain_array([call.usage.cached_tokens for call in calls]),
             "written": plain_array([call.usage.written_tokens for call in calls]),
+            "kept": plain_array([call.usage.written_1h_tokens for call in calls]),
             "outputs": plain_array([call.usage.output_tokens for call in calls]),
             "sums": plain_array([call.usage.tokens for call in calls]),
             "requests": plain_array([call.usage.requests for call in calls]),
@@ -247,7 +249,7 @@ def _is_priced(figures: Mapping[str, Any], now: datetime) -> bool:
 
 def usage_of(row: Spend) -> Usage:
     """The use that a row of the ledger states."""
-    return Usage(row.input_tokens, row.cached_tokens, row.output_tokens, row.tokens, row.requests, row.written_tokens)
+    return Usage(**{name: getattr(row, name) for name in _COUNTED})
 
 
 def _left_out(call: MadeCall) -> bool:

@@ -44,6 +44,20 @@ def test_what_a_cache_had_is_part_of_the_input_and_told_apart():
     assert answer.used() == Usage(105, 80, 5, 110, written_tokens=15)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_cache_keeps_for_an_hour_is_told_apart(stream):
+    answer = Generation()
+    usage = {
+        "input_tokens": 10, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 15, "output_tokens": 5,
+        "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 12},
+    }  # fmt: skip
+    message = {"type": "message", "content": [], "stop_reason": "end_turn", "usage": usage}
+    ANTHROPIC.absorb(answer, {"type": "message_start", "message": message} if stream else message)
+    used = answer.used()
+    assert used is not None
+    assert (used.input_tokens, used.written_tokens, used.written_1h_tokens) == (25, 15, 12)
+
+
 def test_an_answer_cut_at_its_output_limit_says_so(sandbox):
     done = ask(sandbox, max_output_tokens=10)
     assert (done.result["finish_reason"], done.result["complete"]) == ("max_tokens", False)

@@ -139,6 +139,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
         _plus(one.tokens, other.tokens),
         max(one.requests, other.requests),
         _plus(one.written_tokens, other.written_tokens),
+        _plus(one.written_1h_tokens, other.written_1h_tokens),
     )
 
 

@@ -157,6 +157,7 @@ class Generation:
             output_tokens=None if output is None else output + found.get("thinking_tokens", 0),
             tokens=found.get("total_tokens"),
             written_tokens=found.get("cache_written_tokens"),
+            written_1h_tokens=found.get("cache_written_1h_tokens"),
         )
 
     @property

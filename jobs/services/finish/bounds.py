@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
-from ratelimits.costs import OUTPUT_TOKENS, Usage
+from ratelimits.costs import OUTPUT_TOKENS, WRITTEN_1H_TOKENS, Usage
 from ratelimits.models import Via
 from ratelimits.money.amounts import most_of, unpriced
 from ratelimits.money.budgets import MISSING_PRICE, NO_PRICE_OF, UNBOUNDED, UNCOUNTED, UNSTATED
@@ -86,6 +86,8 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
     # Jobs that leave together are one call, whose input is the sum of their inputs: any rate by length may apply.
     longest = math.inf if handler.coalesce else most.input_tokens
     rates = prices.most_at(claimed_at, longest)
+    if most.written_1h_tokens == 0:  # the dearest input, which few calls ask for: all others would reserve for it, too
+        rates.pop(WRITTEN_1H_TOKENS, None)
     if unit := unpriced(most.input_tokens, output, rates):
         return None, NO_PRICE_OF[unit]
     return most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0), ""

@@ -172,6 +172,21 @@ def test_what_is_put_into_a_cache_has_a_price_of_its_own_in_the_ledger_too():
     assert usage_of(Spend.objects.get()) == call.usage
 
 
+@pytest.mark.usefixtures("fresh_prices")
+def test_what_a_cache_keeps_for_an_hour_has_a_price_of_its_own_or_that_of_the_rest():
+    set_price("input_tokens", MICRO)
+    set_price("written_tokens", 3 * MICRO)
+    call = a_call(Usage(100, 10, None, written_tokens=40, written_1h_tokens=30))
+    assert prices.price_of("openai", "small-1", call.usage, at=NOW) == 60 + 3 * 40
+    set_price("written_1h_tokens", 7 * MICRO)
+    record_calls([call])
+    assert Spend.objects.values_list("money", "written_1h_tokens").get() == (60 + 3 * 10 + 7 * 30, 30)
+    assert usage_of(Spend.objects.get()) == call.usage
+    assert most_of(100, 0, prices.price_list("openai", "small-1").most_at(NOW)) == 700
+    alone = Usage(100, None, None, written_1h_tokens=30)  # a server that leaves the sum out
+    assert prices.price_of("openai", "small-1", alone, at=NOW) == 70 + 7 * 30
+
+
 def a_call(usage: Usage, *, job: UUID | None = None, token: int = 1, model: str = "small-1") -> MadeCall:
     payer = Payer(make_project("acme").pk, None, None)
     return MadeCall(job or uuid4(), token, payer, "openai", model, NOW.timestamp(), usage)

@@ -114,6 +114,8 @@ def test_prices_by_length_and_of_caches_are_read():
         ("cached_tokens", "live", 200_000): 600_000,
         ("written_tokens", "live", 0): 3_750_000,
         ("written_tokens", "live", 200_000): 7_500_000,
+        ("written_1h_tokens", "live", 0): 6_000_000,
+        ("written_1h_tokens", "live", 200_000): 12_000_000,
         ("input_tokens", "batch", 0): 1_000_000,
         ("input_tokens", "batch", 272): 2_000_000,
     }
@@ -216,13 +218,13 @@ def test_what_was_set_by_hand_is_kept_and_told_and_taken_over_only_when_asked(lo
         assert "kept: anthropic long output_tokens beyond 200,000 of input: 0.000001" in one
         assert "kept: anthropic long cached_tokens beyond 200,000 of input: 0.30 USD" in one
         assert "--replace" in one
-    assert "4 prices new, 0 changed, 1 as they were, 3 set by hand kept" in told
+    assert "6 prices new, 0 changed, 1 as they were, 3 set by hand kept" in told
     assert amount_now("output_tokens", 300_000) == 1
     assert prices.price_list("anthropic", "long").most_output == 77
-    assert "0 prices new, 0 changed, 5 as they were, 3 set by hand kept" in load({"long": LONG})
-    assert "2 prices new, 1 changed, 5 as they were, 0 set by hand kept" in load({"long": LONG}, "--replace")
+    assert "0 prices new, 0 changed, 7 as they were, 3 set by hand kept" in load({"long": LONG})
+    assert "2 prices new, 1 changed, 7 as they were, 0 set by hand kept" in load({"long": LONG}, "--replace")
     assert (amount_now("output_tokens"), amount_now("output_tokens", 200_001)) == (15_000_000, 22_500_000)
-    assert "0 prices new, 0 changed, 8 as they were, 0 set by hand kept" in load({"long": LONG})
+    assert "0 prices new, 0 changed, 10 as they were, 0 set by hand kept" in load({"long": LONG})
 
 
 @every_case("name", ["x\0", "x\ud800", "x\x1b[31m"], undone=True)

@@ -80,7 +80,7 @@ class LlmEmbed(ModelPayload):
 
     def most(self) -> Usage:
         """The most tokens that the text can have: no tokenizer makes more tokens of a text than it has bytes."""
-        return Usage(len(self.input.encode()), 0, 0)
+        return Usage(len(self.input.encode()), 0, 0, written_1h_tokens=0)
 
 
 @handler(

@@ -23,6 +23,7 @@ from jobs.handlers.llm.requests.payload import (
     ModelName,
     ModelPayload,
     cost_of,
+    kept_an_hour,
     ways_of,
 )
 from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, DEFAULT_OUTPUT_TOKENS, tokens_of_bytes
@@ -153,8 +154,9 @@ class LlmCall(ModelPayload):
         if not self.measured.is_known or self.measured.pictures:
             return Usage(None, 0, output)
         turns = max((len(value) for value in self.body.values() if isinstance(value, list)), default=0)
-        written = len(json.dumps(self.body, ensure_ascii=False).encode(errors="replace"))
-        return Usage(written + TOKENS_AROUND_A_TURN * (2 + turns), 0, output)
+        written = json.dumps(self.body, ensure_ascii=False)
+        size = len(written.encode(errors="replace")) + TOKENS_AROUND_A_TURN * (2 + turns)
+        return Usage(size, 0, output, written_1h_tokens=kept_an_hour(written))
 
 
 def _check_body(payload: LlmCall, endpoint: ModelEndpoint) -> None:

@@ -314,7 +314,7 @@ class LlmGenerate(ModelPayload):
         if has_combining_call(self):
             bare, answers = combining_input(self)
             sizes.append(bare.input_bytes(bare.prompt) + TOKENS_FOR_A_TOKEN * answers)
-        return Usage(max(sizes), 0, self.stated_output)
+        return Usage(max(sizes), 0, self.stated_output, written_1h_tokens=kept_an_hour(self.beside))
 
     def input_bytes(self, part: str | None) -> int:
         """The most tokens that one call's input can count: the bytes of its texts, and what stands around them."""
@@ -323,6 +323,11 @@ class LlmGenerate(ModelPayload):
         turns = self.turns(part)
         around = TOKENS_AROUND_A_TURN * (1 + len(turns) + len(self.contents or ()))
         return sum(len(text.encode()) for text in (*texts, *(turn.content for turn in turns))) + around
+
+
+def kept_an_hour(written: str) -> int | None:
+    """Return how much input a request asks a cache to keep for an hour: 0, or None where it may be any part of it."""
+    return None if '"1h"' in written else 0
 
 
 def ways_of(payload: ModelPayload, steps: Sequence[FallbackStep]) -> list[Fallback]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -11,23 +12,27 @@ import pytest
 from jobs.features.budget_holds import waits
 from jobs.features.budget_holds.waits import tend_budget_waits
 from jobs.handlers import registry
+from jobs.handlers.llm.native.payload import LlmCall
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import BudgetWait, DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
+from jobs.services.finish.bounds import bound_of
 from jobs.services.operate import pauses
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.upkeep import rescue_lapsed
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
-from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAlert, Spend
+from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAlert, Spend, Via
 from ratelimits.money import budgets, prices
 from ratelimits.money.reports import total
 from ratelimits.money.save_budget import change_budget, create_budget, delete_budget
 from ratelimits.money.spend import Unpriced, tell_missing
 from tests.factories import make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices
 
@@ -84,6 +89,32 @@ def test_jobs_beyond_a_budget_wait_say_so_and_go_on_when_it_is_raised(model):
     assert states() == {JobState.COMPLETED: 5}
     assert not BudgetHold.objects.exists()
     assert BudgetPeriod.objects.get().held == 0
+
+
+@every_case(("ttl", "rate"), [("1h", 4), ("5m", 2), (None, 2)], undone=True)
+def test_only_a_call_that_asks_for_a_cache_of_an_hour_reserves_at_its_price(ttl, rate):
+    set_prices("anthropic")
+    Price.objects.create(
+        provider="anthropic",
+        model="small-1",
+        unit="written_1h_tokens",
+        amount=4 * 10**6,
+        valid_from="2026-01-01T00:00Z",
+    )
+    prices.forget()
+    kept = {} if ttl is None else {"cache_control": {"type": "ephemeral", "ttl": ttl}}
+    body = {"model": "small-1", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello", **kept}]}
+    called = LlmCall.model_validate({"provider": "anthropic", "credential": "key", "body": body})
+    asked = LlmGenerate.model_validate(
+        {"provider": "anthropic", "credential": "key", "model": "small-1", "prompt": "Hello", "max_output_tokens": 1}
+        | {"options": {"system": [{"type": "text", "text": "x", **kept}]}}
+    )
+    for kind, payload in (("llm.call", called), ("llm.generate", asked)):
+        handler = registry.find_handler(kind)
+        job = SimpleNamespace(service="anthropic", model="small-1", claimed_at=datetime.now(UTC).timestamp())
+        tokens = payload.most().input_tokens
+        assert tokens is not None
+        assert bound_of(job, handler, payload, Via.LIVE, alone=True) == (tokens * rate + 8, "")
 
 
 def test_a_budget_that_rejects_fails_what_it_has_no_room_for(model):
