@@ -22,9 +22,12 @@ from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.handlers.llm.batches.inlined import Inlined
+from jobs.handlers.llm.dialect import Generation
+from jobs.handlers.llm.native.endpoints import ENDPOINTS
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.llm.requests.payload import LlmGenerate
+from ratelimits.costs import Usage
 from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import ask, payload_of
@@ -259,6 +262,32 @@ def test_what_came_from_a_cache_is_told_apart_wherever_it_is_counted(cached):
     usage = batch_form(DIALECTS).read(LlmGenerate.model_validate(payload_of(provider="openai")), body, ()).usage
     assert usage is not None
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (19, 12, 13)
+
+
+@every_case(
+    ("details", "written"),
+    [
+        ({"cached_tokens": 12, "cache_write_tokens": 5}, (5, None)),
+        ({"cached_tokens": 12, "cache_creation_tokens": 5}, (5, None)),
+        (
+            {
+                "cached_tokens": 12,
+                "cache_creation_tokens": 5,
+                "cache_creation_token_details": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 4},
+            },
+            (5, 4),
+        ),
+    ],
+)
+def test_what_was_put_into_a_cache_is_told_apart_by_openais_two_apis(details, written):
+    counts = {"prompt_tokens": 19, "completion_tokens": 13, "total_tokens": 32, "prompt_tokens_details": details}
+    chat: dict[str, Any] = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": counts}
+    counts = {"input_tokens": 19, "output_tokens": 13, "total_tokens": 32, "input_tokens_details": details}
+    response: dict[str, Any] = {"object": "response", "status": "completed", "output": [], "usage": counts}
+    for path, body, hour in (("/v1/chat/completions", chat, written[1]), ("/v1/responses", response, None)):
+        answer = Generation()
+        ENDPOINTS["openai"][path].dialect.absorb(answer, body)
+        assert answer.used() == Usage(19, 12, 13, 32, written_tokens=written[0], written_1h_tokens=hour)
 
 
 @every_case(

@@ -57,7 +57,7 @@ _COUNTS = {
     "cache_creation_input_tokens": "cache_written_tokens",
     "output_tokens": "output_tokens",
 }
-_OF_CACHE_CREATION = {"ephemeral_1h_input_tokens": "cache_written_1h_tokens"}  # part of what was written
+OF_CACHE_CREATION = {"ephemeral_1h_input_tokens": "cache_written_1h_tokens"}  # part of what was written
 _COUNTS_AT_FIRST = {theirs: ours for theirs, ours in _COUNTS.items() if ours != "output_tokens"}
 _INPUT = ("uncached_tokens", "cached_tokens", "cache_written_tokens")
 
@@ -134,7 +134,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     # A stream's first event counts the output of its first piece alone: without a later count the whole is unknown.
     told = message.get("usage")
     answer.count(told, _COUNTS if message is event else _COUNTS_AT_FIRST)
-    answer.count(told.get("cache_creation") if isinstance(told, dict) else None, _OF_CACHE_CREATION)
+    answer.count(told.get("cache_creation") if isinstance(told, dict) else None, OF_CACHE_CREATION)
     usage = answer.usage
     if "uncached_tokens" in usage:
         usage["input_tokens"] = sum(usage.get(name, 0) for name in _INPUT)

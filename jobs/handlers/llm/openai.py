@@ -112,6 +112,12 @@ WORDS = ErrorWords(
 _LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
 _REQUESTED = re.compile(r"[ ,]Requested:? ~?([0-9]{1,30})")
 _RETRY_IN_MESSAGE = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
+# OpenAI and OpenRouter; LiteLLM. They are parts of the input.
+OF_INPUT = {
+    "cached_tokens": "cached_tokens",
+    "cache_write_tokens": "cache_written_tokens",
+    "cache_creation_tokens": "cache_written_tokens",
+}
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens")  # Moonshot's and DeepSeek's names, beside the other counts
 _OF_ANTHROPIC = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_written_tokens"}
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
@@ -252,8 +258,12 @@ def _count(answer: Generation, usage: Any) -> None:
     """
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
-        for counts, name in ((usage.get("prompt_tokens_details"), "cached_tokens"), *((usage, one) for one in _CACHED)):
-            answer.count(counts, {name: "cached_tokens"})
+        details = usage.get("prompt_tokens_details")
+        answer.count(details, OF_INPUT)
+        if isinstance(details, dict):  # LiteLLM passes on Anthropic's own counts
+            answer.count(details.get("cache_creation_token_details"), anthropic.OF_CACHE_CREATION)
+        for name in _CACHED:
+            answer.count(usage, {name: "cached_tokens"})
         answer.count(usage, _OF_ANTHROPIC)
     told = answer.usage
     if told.keys() >= {"input_tokens", "output_tokens", "total_tokens"}:

@@ -105,7 +105,7 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     usage = told.get("usage")
     answer.count(usage, _RESPONSE_COUNTS)
     if isinstance(usage, dict):
-        answer.count(usage.get("input_tokens_details"), {"cached_tokens": "cached_tokens"})
+        answer.count(usage.get("input_tokens_details"), openai.OF_INPUT)
 
 
 def _add_called(answer: Generation, place: Any, item: Any) -> None:
