@@ -24,6 +24,7 @@ Amounts = Mapping[str, float]
 
 NO_AMOUNTS: Amounts = MappingProxyType({})
 
+TIERS = frozenset({"flex", "priority", "batch"})  # service tiers whose prices are not the usual ones
 MAX_TOKENS_OF_A_CALL = 1_000_000_000  # a larger number cannot be a real count, and its cost could not be stored
 
 
@@ -37,6 +38,8 @@ class Usage:
         cached_tokens: The part of the input that was read from a cache.
         written_tokens: The part of the input that was put into a cache. None: nothing, as far as its provider says.
         written_1h_tokens: The part of `written_tokens` that the cache keeps for an hour, as Anthropic offers it.
+        tier: The one of TIERS that the provider says it served the call by; empty: the usual one. A provider's project
+            may have another tier by default, which no request names.
         output_tokens: All of the output, thoughts included.
         tokens: The sum as the provider sums it.
     """
@@ -48,12 +51,17 @@ class Usage:
     requests: int = 1
     written_tokens: int | None = None
     written_1h_tokens: int | None = None
+    tier: str = ""
 
     @property
     def is_sound(self) -> bool:
-        """Whether the counts are possible. A program that answers in a provider's place may send any numbers."""
+        """
+        Whether the counts are possible, and the tier is known. A program that answers in a provider's place may send
+        any numbers.
+        """
         counts = (self.requests, self.written_tokens or 0, self.written_1h_tokens or 0, *self.amounts().values())
-        return all(type(count) is int and 0 <= count <= MAX_TOKENS_OF_A_CALL for count in counts)
+        fits = all(type(count) is int and 0 <= count <= MAX_TOKENS_OF_A_CALL for count in counts)
+        return fits and self.tier in ("", *TIERS)
 
     def amounts(self) -> dict[str, float]:
         """The amounts that are known, by unit."""

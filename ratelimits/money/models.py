@@ -18,7 +18,9 @@ MAX_MONEY = 10**15  # of one price or budget: a thousand million units of the cu
 
 class Via(models.TextChoices):
     LIVE = "live", "live"
-    BATCH = "batch", "by the provider's batches"
+    BATCH = "batch", "by batch"
+    FLEX = "flex", "by the flex tier"
+    PRIORITY = "priority", "by the priority tier"
 
 
 class Price(models.Model):
@@ -44,7 +46,7 @@ class Price(models.Model):
     )
     model = models.CharField(max_length=MAX_NAME_LENGTH, help_text="As jobs name it.")
     unit = models.CharField(max_length=20, choices=Unit)
-    via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
+    via = models.CharField(max_length=8, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     above_tokens = models.PositiveIntegerField(
         "input beyond",
         default=0,
@@ -99,7 +101,7 @@ class Spend(models.Model):
     batch_id = models.UUIDField(null=True)
     provider = models.CharField(max_length=MAX_PROVIDER_LENGTH)
     model = models.CharField(max_length=MAX_NAME_LENGTH, default="", db_default="")
-    via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
+    via = models.CharField(max_length=8, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     at = models.DateTimeField(help_text="When the call was claimed: its prices are those of then.")
     input_tokens = models.BigIntegerField(null=True)
     cached_tokens = models.BigIntegerField(null=True)
@@ -239,7 +241,7 @@ class BudgetHold(models.Model):
     batch_id = models.UUIDField(null=True)
     provider = models.CharField(max_length=MAX_PROVIDER_LENGTH)
     model = models.CharField(max_length=MAX_NAME_LENGTH, default="", db_default="")
-    via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
+    via = models.CharField(max_length=8, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     at = models.DateTimeField(help_text="When it was claimed.")
     expires_at = models.DateTimeField(help_text="Lost after this: nobody can be at it any more.")
 

@@ -36,9 +36,9 @@ FIELDS: Mapping[str, str] = {
     "cache_creation_input_token_cost_above_1hr": Price.Unit.WRITTEN_1H_TOKENS,
     "input_cost_per_request": Price.Unit.REQUESTS,
 }
-# For example input_cost_per_token_above_200k_tokens_batches. Faster or slower service has
-# other fields, which no job needs.
-FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(?P<batches>_batches)?")
+# For example input_cost_per_token_above_200k_tokens_batches.
+WAYS: Mapping[str, Via] = {"batches": Via.BATCH, "flex": Via.FLEX, "priority": Via.PRIORITY}
+FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(_(?P<way>{'|'.join(WAYS)}))?")
 LENGTH = re.compile(r"(\d{1,9})(k?)")
 MAX_MAP_BYTES = 100_000_000
 
@@ -60,7 +60,7 @@ class Key(NamedTuple):
     above_tokens: int = 0
 
     def __str__(self) -> str:
-        by = " by batch" if self.via == Via.BATCH else ""
+        by = "" if self.via == Via.LIVE else f" {Via(self.via).label}"
         beyond = f" beyond {self.above_tokens:,} of input" if self.above_tokens else ""
         return f"{self.provider} {self.model} {self.unit}{by}{beyond}"
 
@@ -216,7 +216,7 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
     most = entry.get("max_output_tokens")
     most_output = int(most) if isinstance(most, int | Decimal) and 0 < most < 2**31 else None
     found = {
-        Key(service, model, unit, Via.BATCH if match["batches"] else Via.LIVE, length): MapPrice(
+        Key(service, model, unit, WAYS.get(match["way"], Via.LIVE), length): MapPrice(
             amount, most_output if unit == Price.Unit.OUTPUT_TOKENS else None
         )
         for service in services

@@ -23,7 +23,8 @@ from .amounts import lacks_usage
 from .prices import forget, price_list, price_of
 
 FILLED_AT_ONCE = 1_000
-_COUNTED = tuple(one.name for one in fields(Usage))  # each is a column of the ledger, too
+# Each is a column of the ledger, too; the tier is its `via`.
+_COUNTED = tuple(one.name for one in fields(Usage) if one.name != "tier")
 MAX_SUBJECT = 300  # characters
 MAX_PROJECTS_UNPRICED = 1_000  # projects that one alert names
 
@@ -84,7 +85,7 @@ def record_calls(
 ) -> None:
     """
     Write calls and what they cost, in the caller's transaction. A call in the ledger stays as it is, unless
-    its cost was unknown.
+    its cost was unknown. A live call that its provider served by another tier has that tier's prices.
 
     A model without a price gets an alert, and the row waits for `price_unpriced`. If a provider left out what a call
     used, the call counts as unknown, at the most that it can have cost.
@@ -95,7 +96,7 @@ def record_calls(
     """
     if not calls:
         return
-    once = {(call.job_id, call.token): call for call in calls}
+    once = {(call.job_id, call.token): _served(call) for call in calls}
     priced = [(call, _price(call)) for call in once.values()]
     known = bounds or {}
     untold = {
@@ -179,7 +180,7 @@ def _opening(call: Unpriced, units: Sequence[str], projects: Sequence[str]) -> O
         call.subject,
         QuotaAlert.Severity.WARNING,
         f"{call.provider} {call.model or 'without a model'} has {what} "
-        f"{'by batch' if call.via == Via.BATCH else 'live'}: "
+        f"{Via(call.via).label}: "
         "what its calls cost is not known. Add it, or load a price map",
         {
             "provider": call.provider,
@@ -250,6 +251,11 @@ def _is_priced(figures: Mapping[str, Any], now: datetime) -> bool:
 def usage_of(row: Spend) -> Usage:
     """The use that a row of the ledger states."""
     return Usage(**{name: getattr(row, name) for name in _COUNTED})
+
+
+def _served(call: MadeCall) -> MadeCall:
+    """Return the call with the way that its answer states, where it was sent live."""
+    return call._replace(via=Via(call.usage.tier)) if call.usage.tier and call.via == Via.LIVE else call
 
 
 def _left_out(call: MadeCall) -> bool:

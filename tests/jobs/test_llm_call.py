@@ -175,6 +175,7 @@ def test_each_endpoint_has_its_address(provider, endpoint, path):
         ({"body": {"messages": []}}, "body.messages must be a list that is not empty"),
         ({"body": {"messages": [1], "stream": True}}, "body.stream is set by the payload's stream"),
         ({"body": {"messages": [1], "service_tier": "flex"}}, "body.service_tier is chosen by the way"),
+        ({"body": {"messages": [1], "serviceTier": "flex"}}, "body.serviceTier is chosen by the way"),
         ({"body": {"messages": [1], "model": "other"}}, "body.model is not the payload's model, m"),
         ({"body": {"messages": [1], "max_tokens": "9"}}, "body.max_tokens must be a whole number from 1"),
         ({"body": {"messages": [1], "n": 0}}, "body.n must be a whole number from 1 to 128"),

@@ -264,6 +264,36 @@ def test_what_came_from_a_cache_is_told_apart_wherever_it_is_counted(cached):
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (19, 12, 13)
 
 
+_TOKENS = {"promptTokenCount": 5, "totalTokenCount": 5}
+
+
+@every_case(
+    ("provider", "path", "answer"),
+    [
+        ("openai", "/v1/chat/completions", {"choices": [], "service_tier": "flex", "usage": {"prompt_tokens": 5}}),
+        (
+            "openai",
+            "/v1/responses",
+            {"type": "response.completed", "response": {"service_tier": "flex", "usage": {"input_tokens": 5}}},
+        ),
+        (
+            "anthropic",
+            "/v1/messages",
+            {"type": "message_start", "message": {"usage": {"input_tokens": 5, "service_tier": "flex"}}},
+        ),
+        ("gemini", "generateContent", {"usageMetadata": {**_TOKENS, "serviceTier": "FLEX"}}),
+    ],
+)
+@pytest.mark.parametrize("tier", ["flex", "priority", "batch", "standard", "default", "on_demand"])
+def test_the_tier_that_an_answer_states_is_told_where_it_has_another_price(provider, path, answer, tier):
+    found = Generation()
+    told = json.loads(json.dumps(answer).replace("flex", tier).replace("FLEX", tier.upper()))
+    ENDPOINTS[provider][path].dialect.absorb(found, told)
+    used = found.used()
+    assert used is not None
+    assert used.tier == (tier if tier in ("flex", "priority", "batch") else "")
+
+
 @every_case(
     ("details", "written"),
     [

@@ -3882,7 +3882,7 @@ export interface components {
              * Via
              * @default null
              */
-            via: ("live" | "batch") | null;
+            via: ("live" | "batch" | "flex" | "priority") | null;
         };
         /** SpendShown */
         SpendShown: {

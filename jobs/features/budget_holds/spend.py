@@ -140,6 +140,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
         max(one.requests, other.requests),
         _plus(one.written_tokens, other.written_tokens),
         _plus(one.written_1h_tokens, other.written_1h_tokens),
+        one.tier or other.tier,
     )
 
 

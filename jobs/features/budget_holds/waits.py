@@ -105,7 +105,7 @@ def _priced(unknown: QuerySet[BudgetWait], now: datetime) -> Iterator[Q]:
     # Look only at models that have a price: jobs may name any number of models that have none.
     groups = unknown.filter(Exists(any_price), why__in=[*budgets.PRICELESS, budgets.UNBOUNDED])
     for why, provider, model in groups.order_by().values_list("why", "provider", "model").distinct():
-        ways = [via for via in Via if _has(why, prices.price_list(provider, model, via=via), now)]
+        ways = [via for via in (Via.LIVE, Via.BATCH) if _has(why, prices.price_list(provider, model, via=via), now)]
         own = Q(why=why, provider=provider, model=model)
         if Via.LIVE in ways:
             yield own

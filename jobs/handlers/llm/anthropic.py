@@ -134,7 +134,9 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     # A stream's first event counts the output of its first piece alone: without a later count the whole is unknown.
     told = message.get("usage")
     answer.count(told, _COUNTS if message is event else _COUNTS_AT_FIRST)
-    answer.count(told.get("cache_creation") if isinstance(told, dict) else None, OF_CACHE_CREATION)
+    if isinstance(told, dict):
+        answer.count(told.get("cache_creation"), OF_CACHE_CREATION)
+        answer.note(tier=told.get("service_tier"))
     usage = answer.usage
     if "uncached_tokens" in usage:
         usage["input_tokens"] = sum(usage.get(name, 0) for name in _INPUT)

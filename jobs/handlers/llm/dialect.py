@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ratelimits.costs import MAX_TOKENS_OF_A_CALL, Usage
+from ratelimits.costs import MAX_TOKENS_OF_A_CALL, TIERS, Usage
 from ratelimits.feedback import PushBack, bounded_delay
 
 from .tokens import BYTES_PER_TOKEN
@@ -89,6 +89,7 @@ class Generation:
         usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as the provider states them.
         calls: The tools that the model wants called, by their place in the answer.
         refused: The model said in a field of its own that it will not answer.
+        tier: The service tier that the provider says it used, in its own word.
         failed: The provider says that it failed; what went wrong may follow.
         vectors: The content of an answer without text, embeddings or verdicts of a moderation, in the input's order.
     """
@@ -98,6 +99,7 @@ class Generation:
     usage: dict[str, int] = field(default_factory=dict)
     model: str | None = None
     id: str | None = None
+    tier: str | None = None
     calls: dict[Any, ToolCall] = field(default_factory=dict)
     refused: bool = False
     failed: bool = False
@@ -125,11 +127,12 @@ class Generation:
         elif arguments is not None:
             call.whole = arguments
 
-    def note(self, *, finish_reason: Any = None, model: Any = None, answer_id: Any = None) -> None:
+    def note(self, *, finish_reason: Any = None, model: Any = None, answer_id: Any = None, tier: Any = None) -> None:
         """Take each value that is a text, cut to MAX_WORD; providers also send null."""
         self.finish_reason = _word(finish_reason) or self.finish_reason
         self.model = _word(model) or self.model
         self.id = _word(answer_id) or self.id
+        self.tier = _word(tier) or self.tier
 
     def count(self, usage: Any, names: Mapping[str, str]) -> None:
         """Take the whole numbers of a usage object, which are cumulative; `names`: the provider's names to ours."""
@@ -150,7 +153,7 @@ class Generation:
         found = self.counts
         if not found:
             return None
-        output = found.get("output_tokens")
+        output, tier = found.get("output_tokens"), (self.tier or "").lower()
         return Usage(
             input_tokens=found.get("input_tokens"),
             cached_tokens=found.get("cached_tokens"),
@@ -158,6 +161,7 @@ class Generation:
             tokens=found.get("total_tokens"),
             written_tokens=found.get("cache_written_tokens"),
             written_1h_tokens=found.get("cache_written_1h_tokens"),
+            tier=tier if tier in TIERS else "",
         )
 
     @property

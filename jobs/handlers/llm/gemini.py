@@ -106,7 +106,9 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         model=event.get("modelVersion"),
         answer_id=event.get("responseId"),
     )
-    answer.count(_with_tools(event.get("usageMetadata")), _COUNTS)
+    used = event.get("usageMetadata")
+    answer.count(_with_tools(used), _COUNTS)
+    answer.note(tier=used.get("serviceTier") if isinstance(used, dict) else None)
     if "total_tokens" in answer.usage:
         # Gemini leaves out a count of zero: the model only thought, or the prompt was blocked.
         answer.usage.setdefault("output_tokens", 0)

@@ -219,7 +219,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         answer.failed |= isinstance(reason, str) and reason in _BROKEN_OFF
         answer.note(finish_reason=reason)
         _count(answer, choice.get("usage"))
-    answer.note(model=event.get("model"), answer_id=event.get("id"))
+    answer.note(model=event.get("model"), answer_id=event.get("id"), tier=event.get("service_tier"))
     _count(answer, event.get("usage"))
 
 

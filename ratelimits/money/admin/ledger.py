@@ -92,7 +92,7 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     @admin.display(description="model")
     def by_model(self, row: Spend) -> SafeString:
-        by = " by batch" if row.via == Via.BATCH else ""
+        by = "" if row.via == Via.LIVE else f" {row.get_via_display()}"
         return format_html('{} <span class="qo-muted">{}{}</span>', row.model or formatting.NOTHING, row.provider, by)
 
     @admin.display(description="tokens")

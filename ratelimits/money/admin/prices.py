@@ -130,7 +130,7 @@ class PriceAdmin(AuditedMixin):
 
     @admin.display(description="way")
     def way(self, price: Price) -> str:
-        return "by batch" if price.via == Via.BATCH else "live"
+        return price.get_via_display()
 
     @admin.display(description="from")
     def since(self, price: Price) -> SafeString | str:

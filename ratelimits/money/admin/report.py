@@ -88,7 +88,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "groups": [
             {
                 "name": called.get(one.key, one.key) or "none",
-                "way": "by batch" if one.via == Via.BATCH else "",
+                "way": Via(one.via).label if one.via not in ("", Via.LIVE) else "",
                 "money": "no price" if one.sum.unpriced == one.sum.calls else _money(one.sum.money),
                 "calls": numbered(one.sum.calls, "call"),
                 "percent": 100 * one.sum.money / dearest,

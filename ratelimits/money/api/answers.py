@@ -25,7 +25,7 @@ class SpendGroupShown(SpendSumShown):
     key: str | None = Field(description="The day, project, user or batch, or `provider/model`; null: it had none.")
     provider: str | None = Field(default=None, description="By model alone, as `model` and `via` are.")
     model: str | None = None
-    via: Literal["live", "batch"] | None = None
+    via: Literal["live", "batch", "flex", "priority"] | None = None
 
 
 class SpendShown(BaseModel):

@@ -187,6 +187,23 @@ def test_what_a_cache_keeps_for_an_hour_has_a_price_of_its_own_or_that_of_the_re
     assert prices.price_of("openai", "small-1", alone, at=NOW) == 70 + 7 * 30
 
 
+@pytest.mark.usefixtures("fresh_prices")
+def test_a_live_call_costs_what_the_tier_costs_that_its_answer_states():
+    for via, amount in (("live", 4), ("flex", 2), ("priority", 8), ("batch", 1)):
+        set_price("input_tokens", amount * MICRO, via=via)
+    calls = [a_call(Usage(10, tier=tier)) for tier in ("", "flex", "priority", "batch")]
+    by_batch = a_call(Usage(10, tier="priority"))._replace(via="batch")
+    odd = a_call(Usage(10, tier="priority"), model="odd")
+    record_calls([*calls, by_batch, odd])
+    told = {row.job_id: (row.via, row.money) for row in Spend.objects.all()}
+    assert [told[call.job_id] for call in (*calls, by_batch, odd)] == [
+        ("live", 40), ("flex", 20), ("priority", 80), ("batch", 10), ("batch", 10), ("priority", None),
+    ]  # fmt: skip
+    alert = open_alerts().get()
+    assert (alert.subject, "odd has no price by the priority tier:" in alert.message) == ("openai/odd/priority", True)
+    assert not Usage(10, tier="urgent").is_sound
+
+
 def a_call(usage: Usage, *, job: UUID | None = None, token: int = 1, model: str = "small-1") -> MadeCall:
     payer = Payer(make_project("acme").pk, None, None)
     return MadeCall(job or uuid4(), token, payer, "openai", model, NOW.timestamp(), usage)

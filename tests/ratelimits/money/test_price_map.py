@@ -28,6 +28,8 @@ PRICE_MAP: dict[str, dict[str, Any]] = {
         "output_cost_per_token_batches": 3e-07,
         "max_output_tokens": 16384,
         "input_cost_per_token_priority": 9e-06,
+        "output_cost_per_token_flex": 3e-07,
+        "cache_read_input_token_cost_above_200k_tokens_flex": 1e-07,
     },
     "gemini/flash": {"litellm_provider": "gemini", "input_cost_per_token": 1e-07, "output_cost_per_token": 4e-07},
     "pictures": {"litellm_provider": "openai", "output_cost_per_image": 0.04},
@@ -84,6 +86,9 @@ def test_a_map_is_read_and_what_cannot_be_taken_is_told():
         ("small-1", "cached_tokens", "live"): 75_000,
         ("small-1", "input_tokens", "batch"): 75_000,
         ("small-1", "output_tokens", "batch"): 300_000,
+        ("small-1", "input_tokens", "priority"): 9_000_000,
+        ("small-1", "output_tokens", "flex"): 300_000,
+        ("small-1", "cached_tokens", "flex"): 100_000,
         ("flash", "input_tokens", "live"): 100_000,
         ("flash", "output_tokens", "live"): 400_000,
     }
@@ -185,19 +190,19 @@ def test_what_a_model_costs_at_other_times_is_told_and_not_guessed():
 
 def test_loading_stores_what_is_new_and_changed_from_now_on_and_a_dry_run_stores_nothing(load):
     told = load(PRICE_MAP, "--dry-run")
-    assert "7 prices would be new, 0 would be changed, 0 as they were, 0 set by hand kept; 7 models left out" in told
+    assert "10 prices would be new, 0 would be changed, 0 as they were, 0 set by hand kept; 7 models left out" in told
     assert not Price.objects.exists()
     load(PRICE_MAP, "--valid-from", "2026-01-01")
     changed = PRICE_MAP["small-1"] | {"input_cost_per_token": 2e-07, "max_output_tokens": 99}
     told = load(PRICE_MAP | {"small-1": changed}, "--provider", "openai")
     assert "changed: openai small-1 input_tokens: 0.15 USD a million before, 0.20 USD a million now" in told
     assert "output_tokens: 0.60 USD a million, 16,384 at most before, 0.60 USD a million, 99 at most now" in told
-    assert "0 prices new, 3 changed, 2 as they were" in told
+    assert "0 prices new, 4 changed, 4 as they were" in told
     history = Price.objects.filter(model="small-1", unit="input_tokens", via="live").order_by("valid_from")
     assert list(history.values_list("amount", flat=True)) == [150_000, 200_000]
     assert AuditEntry.objects.filter(action="load_prices").count() == 2
     load(PRICE_MAP, "--as", "openai=openai-eu", "--provider", "openai")
-    assert Price.objects.filter(provider="openai-eu").count() == 5
+    assert Price.objects.filter(provider="openai-eu").count() == 8
 
 
 def amount_now(unit: str, input_tokens: int = 0) -> int:
@@ -235,12 +240,12 @@ def test_a_provider_whose_name_cannot_be_stored_is_left_out_and_the_others_are_s
         assert f"left out: {odd}" in told
     assert told.encode().isascii() is False
     assert "\x1b" not in told
-    assert Price.objects.count() == 7
+    assert Price.objects.count() == 10
 
 
 def test_a_file_with_a_byte_order_mark_is_read(load):
     load("\ufeff" + json.dumps(PRICE_MAP))
-    assert Price.objects.count() == 7
+    assert Price.objects.count() == 10
 
 
 @every_case("text", ["{", "[]", '{"a": 1}', '{"name": "app", "scripts": {"x": "y"}}', None], undone=True)

@@ -101,7 +101,7 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     # Azure sends the error in the next event.
     answer.failed |= told.get("status") == "failed"
     ended = None if answer.failed else reason or told.get("status")
-    answer.note(finish_reason=ended, model=told.get("model"), answer_id=told.get("id"))
+    answer.note(finish_reason=ended, model=told.get("model"), answer_id=told.get("id"), tier=told.get("service_tier"))
     usage = told.get("usage")
     answer.count(usage, _RESPONSE_COUNTS)
     if isinstance(usage, dict):

@@ -39,6 +39,7 @@ OURS = {
     "stream": "is set by the payload's stream",
     "stream_options": "is set by the payload's stream",
     "service_tier": "is chosen by the way that a job goes",
+    "serviceTier": "is chosen by the way that a job goes",
     "background": "would be answered before the work is done; the queue waits for you",
 }
 TIERS = {"service_tier": ("auto", "default")}  # values that have no effect

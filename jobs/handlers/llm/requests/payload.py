@@ -51,6 +51,7 @@ OURS = {
     "n": "would bring several answers; submit several jobs",
     "candidateCount": "would bring several answers; submit several jobs",
     "service_tier": "is chosen by the way that a job goes",
+    "serviceTier": "is chosen by the way that a job goes",
 }
 
 _ASCII_NAME = r"^[A-Za-z0-9@][A-Za-z0-9._:/@-]{0,99}$"
