@@ -20,6 +20,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.refusals import ACCOUNT_CLOSED, parse_refusal
 from jobs.services.finish.outcomes import Failed
@@ -154,6 +155,49 @@ def test_each_error_of_a_provider_means_the_same_live_and_in_a_batch():
         if form["headers"]:  # the line of a batch has none
             line, expected = line[:2], expected[:2]
         assert line == expected, form["name"]
+
+
+@every_case(
+    ("told", "meaning"),
+    [
+        ((1002, "rate limit"), (429, "minimax_1002", "", True)),
+        ((1039, "token limit"), (429, "minimax_1039", "tokens", True)),
+        ((2056, "usage limit exceeded"), (429, "minimax_2056", "", True)),
+        ((1008, "余额不足"), (402, "credit_gone", None, False)),
+        ((1004, "not authorized"), (401, "minimax_1004", None, False)),
+        ((2013, "invalid params"), (400, "minimax_2013", None, False)),
+        ((1026, "input new_sensitive"), (400, "minimax_1026", None, False)),
+        ((1000, "unknown error"), (500, "minimax_1000", None, True)),
+        ((1001, None), (504, "minimax_1001", None, True)),
+    ],
+)
+@every_case("whole", [{"choices": None}, {"choices": [], "usage": {"total_tokens": 0}}, {}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_failure_that_minimax_tells_under_status_200_is_one_and_costs_nothing(stream, whole, told, meaning):
+    body = {"id": "1", "base_resp": {"status_code": told[0], "status_msg": told[1]}, **whole}
+    reader = AnswerReader(DIALECTS["openai"], service="minimax", secrets=())
+    with pytest.raises(ProviderError) as failed:
+        reader.take(f"data: {json.dumps(body)}\n\n".encode()) if stream else reader.take_whole(
+            json.dumps(body).encode()
+        )
+    found = failure_of(failed.value)
+    quota = found.push_back and (found.push_back.violations[0].unit if found.push_back.violations else "")
+    assert (found.status, found.code, quota, is_retryable(found, repeatable=True)) == meaning
+    assert not may_have_cost(Failed(cast("Any", None), "", "", True, found, None))
+
+
+def test_an_answer_of_minimax_that_did_not_fail_is_an_answer():
+    told = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "base_resp": {"status_code": 0}}
+    reader = AnswerReader(DIALECTS["openai"], service="minimax", secrets=())
+    reader.take_whole(json.dumps(told).encode())
+    assert reader.answer.text == "x"
+
+
+def test_credit_that_ends_inside_an_answer_is_gone():
+    reader = AnswerReader(DIALECTS["openai"], service="openrouter", secrets=())
+    with pytest.raises(ProviderError) as failed:
+        reader.take(b'data: {"error": {"code": 402, "message": "This request requires more credits."}}\n\n')
+    assert (failed.value.status, failed.value.code) == (402, "credit_gone")
 
 
 def test_a_host_that_is_known_answers_in_its_own_form_alone():

@@ -20,6 +20,22 @@ _STATUSES = range(400, 600)
 _REFUSED = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
 # Anthropic says with these that its servers fail, for minutes, under status 200.
 _OUTAGES = {"api_error": 500, "overloaded_error": 529}
+# MiniMax's own API says with these codes, under status 200, what others say with a status.
+_OF_MINIMAX = {
+    1001: 504,
+    1002: 429,
+    1004: 401,
+    1008: 402,
+    1026: 400,
+    1027: 400,
+    1039: 429,
+    1041: 429,
+    1042: 400,
+    2045: 429,
+    2049: 401,
+    2056: 429,
+}
+_OF_ITS_SERVERS = range(2_000)  # its other codes: below, its servers failed; above, the request is wrong
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
@@ -79,7 +95,7 @@ def error_event(
 ) -> ProviderError:
     """Read an error that comes inside an answer that began as a success; `used`: what the answer states."""
     said = _said(error, secrets)
-    if _has_no_credit(error, said, dialect.words):
+    if _status_of(error.get("code")) == HTTPStatus.PAYMENT_REQUIRED or _has_no_credit(error, said, dialect.words):
         return _credit_gone(service, said)
     if _says_too_long(error, dialect.words):
         too_long = f"{service} broke off: {said}"
@@ -126,7 +142,7 @@ def error_in(parsed: Any) -> dict[str, Any]:
 
     A stream's error is an array of one object. vLLM and Mistral have the fields beside `"object": "error"`, a stream of
     OpenAI's Responses beside `"type": "error"`; a response that failed has them in `response`. OpenRouter puts them
-    into the first choice, beside the text that came before.
+    into the first choice, beside the text that came before. MiniMax's own API has a `base_resp` in every answer.
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
@@ -136,12 +152,21 @@ def error_in(parsed: Any) -> dict[str, Any]:
     choices = parsed.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     nested = (one.get("error") for one in (inner, first) if isinstance(one, dict))
-    error = parsed.get("error") or next(filter(None, nested), None)
+    error = parsed.get("error") or next(filter(None, nested), None) or _of_base_resp(parsed.get("base_resp"))
     if parsed.get("object") == "error" or (parsed.get("type") == "error" and not error):
         error = parsed
     if isinstance(error, str):
         return {"message": error}
     return error if isinstance(error, dict) else {}
+
+
+def _of_base_resp(told: Any) -> dict[str, Any]:
+    """Return MiniMax's failure in the form that others have, with the status that its code stands for; empty: none."""
+    code = told.get("status_code") if isinstance(told, dict) else None
+    if type(code) is not int or not code:
+        return {}
+    status = _OF_MINIMAX.get(code, 500 if code in _OF_ITS_SERVERS else 400)
+    return {"code": status, "type": f"minimax_{code}", "message": f"{told.get('status_msg') or 'failed'} ({code})"}
 
 
 def _said(error: dict[str, Any], secrets: tuple[str, ...]) -> str:
