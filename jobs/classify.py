@@ -232,8 +232,10 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     if failure.outcome == "not_sent" or failure.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     if failure.outcome == "answered":
-        asks_again = failure.status in _ASKS_AGAIN or failure.details.get(SHOULD_RETRY) is True
-        return repeatable and (asks_again or _is_server_error(failure.status))
+        told = failure.details.get(SHOULD_RETRY)
+        if isinstance(told, bool):
+            return repeatable and told
+        return repeatable and (failure.status in _ASKS_AGAIN or _is_server_error(failure.status))
     return repeatable and failure.code not in {"invalid_payload", "result_not_json"}
 
 

@@ -81,9 +81,9 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
 
 
 def asks_again(response: OutboundResponse) -> dict[str, Any]:
-    """Return the details of a failure: `should_retry` if the answer's headers ask for a retry, whatever its status."""
+    """Return the details of a failure: `should_retry` if the answer's headers say whether to, whatever its status."""
     told = response.headers.get("x-should-retry", "").strip().lower()
-    return {SHOULD_RETRY: True} if told == "true" else {}
+    return {SHOULD_RETRY: told == "true"} if told in ("true", "false") else {}
 
 
 def retry_after_of(response: OutboundResponse, push_back: PushBack | None = None) -> float | None:

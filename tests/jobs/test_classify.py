@@ -21,7 +21,7 @@ from jobs.classify import (
     is_retryable,
     with_push_back,
 )
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, asks_again
 from jobs.handlers.registry import UnknownKind
 from queueops.core.outbound.client import OutboundResponse
 from ratelimits.feedback import PushBack
@@ -63,6 +63,21 @@ def failure(status: int | None = None, *, outcome="answered", code="x") -> Failu
 def test_a_failure_is_retried_where_it_may_help_and_can_do_no_harm(given, when_repeatable, when_not):
     assert is_retryable(given, repeatable=True) is when_repeatable
     assert is_retryable(given, repeatable=False) is when_not
+
+
+@every_case("status", [408, 409, 500, 503])
+def test_an_answer_that_says_itself_whether_to_retry_is_obeyed(status):
+    def answered(text: str) -> Failure:
+        response = OutboundResponse(
+            status, CIMultiDictProxy(CIMultiDict({"X-Should-Retry": text})), b"", is_truncated=False, charset=None
+        )
+        error = ProviderError(status, "m", code="x", outcome="answered", details=asks_again(response))
+        return failure_of(error)
+
+    said = {text: is_retryable(answered(text), repeatable=True) for text in ("true", "False", "maybe")}
+    assert said == {"true": True, "False": False, "maybe": is_retryable(failure(status), repeatable=True)}
+    assert not is_retryable(answered("true"), repeatable=False)
+    assert is_outage(answered("false")) == (status >= 500)
 
 
 def test_of_all_answers_only_a_429_lets_work_that_may_not_be_repeated_run_again():

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -230,7 +231,8 @@ def _condition(failure: Failure, *, repeatable: bool) -> Condition | None:
         return "context_too_long"
     if failure.code == CREDIT_GONE:
         return "no_credit"
-    return "unavailable" if is_outage(failure) and is_retryable(failure, repeatable=repeatable) else None
+    elsewhere = replace(failure, details={})  # `x-should-retry` speaks of the way that failed alone
+    return "unavailable" if is_outage(failure) and is_retryable(elsewhere, repeatable=repeatable) else None
 
 
 def move_another_way(going: Sequence[Reroute]) -> dict[UUID, str]:
