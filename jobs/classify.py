@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import SHOULD_RETRY, Outcome, ProviderError
-from jobs.handlers.fallback import CONTEXT_TOO_LONG
+from jobs.handlers.fallback import CONTEXT_TOO_LONG, NO_QUOTA
 from jobs.handlers.refusals import parse_refusal
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
@@ -104,6 +104,10 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "context_too_long": (
         "The input is too long for the model. Split it, or name a model with room for it in the payload's fallback."
     ),
+    NO_QUOTA: (
+        "The provider's quota for this model is 0, and no wait helps. Take another model, or have the account's plan "
+        "changed at the provider; then requeue."
+    ),
     **OF_RECEIVERS,
     "value_not_taken": (
         "A value that it takes from another job's result is not there, or does not fit. Requeue that job, then this "
@@ -143,7 +147,7 @@ class Failure:
         # Check this code before the status, whose remedy may be a requeue: that could repeat the call's effect.
         if self.code == OUTCOME_UNKNOWN:
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
-        if self.code == CONTEXT_TOO_LONG or self.code in OF_RECEIVERS:
+        if self.code in {CONTEXT_TOO_LONG, NO_QUOTA} or self.code in OF_RECEIVERS:
             return REMEDIES_BY_CODE[self.code]
         if self.status in REMEDIES:
             return REMEDIES[self.status]

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 Condition = Literal["rate_limited", "unavailable", "context_too_long", "no_credit"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 CONTEXT_TOO_LONG = "context_too_long"  # also the code of the failure: the provider says that the input is too long
+NO_QUOTA = "no_quota"  # the code of the failure: the provider's quota for the model is 0, and no wait helps
 CREDIT_GONE = "credit_gone"  # the code of the failure: the provider wants to be paid
 
 

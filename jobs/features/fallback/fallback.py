@@ -19,7 +19,7 @@ from django.db import DatabaseError, transaction
 
 from jobs.classify import Failure, is_outage, is_retryable
 from jobs.features.fallback.ways import UnreadHere, WayColumns, as_text, columns_of, kinds_with_ways, shown, ways_of
-from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, Condition, Fallback, next_way
+from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA, Condition, Fallback, next_way
 from jobs.handlers.registry import Handler
 from jobs.models import Job
 from jobs.services.finish.claimed import ClaimedJob
@@ -231,6 +231,8 @@ def _condition(failure: Failure, *, repeatable: bool) -> Condition | None:
         return "context_too_long"
     if failure.code == CREDIT_GONE:
         return "no_credit"
+    if failure.code == NO_QUOTA:  # it would wait for ever
+        return "rate_limited"
     elsewhere = replace(failure, details={})  # `x-should-retry` speaks of the way that failed alone
     return "unavailable" if is_outage(failure) and is_retryable(elsewhere, repeatable=repeatable) else None
 

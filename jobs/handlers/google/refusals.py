@@ -27,6 +27,10 @@ ACCOUNT_REASONS = frozenset({"billing_disabled", "consumer_suspended", "consumer
 
 _DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
 _QUOTA_IN_MESSAGE = re.compile(r"quota metric '([^']{1,200})'(?: and limit '([^']{1,200})')?")
+# Gemini: the key's plan has no quota for the model. The details of such a refusal name quotas as always.
+QUOTA_OF_ZERO = re.compile(
+    r"quota exceeded for metric: [^\s,]{1,200}, limit: 0(?![0-9.])|doesn't have a free quota tier", re.IGNORECASE
+)
 _RETRY_IN_MESSAGE = re.compile(r"Please retry in ([0-9]{1,30}(?:\.[0-9]{1,9})?s)")
 
 
@@ -35,7 +39,8 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     Read a refusal of a Google API: Sheets, Gemini, others with the same envelope.
 
     Returns:
-        None if the refusal concerns no quota: RESOURCE_EXHAUSTED also comes with a 402, which does not pass by waiting.
+        None if the refusal concerns no quota that comes back: RESOURCE_EXHAUSTED also comes with a 402, and for a quota
+            of 0.
     """
     found = read_details(status, headers, body)
     if found is None or found.violations:
@@ -50,6 +55,8 @@ def read_details(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
         return None
     error = error_of(body)
     message = short_text(error.get("message"), most=10_000)
+    if QUOTA_OF_ZERO.search(message):
+        return None
     details = objects_of(error.get("details"))
     found = list(dict.fromkeys(_violations(details, message)))[:MAX_VIOLATIONS]
     hints = (_duration(detail.get("retryDelay")) for detail in details)

@@ -219,6 +219,7 @@ class ErrorWords:
         too_long: Phrases of messages that say so.
         no_credit_codes: Codes for an account whose credit is used up.
         no_credit: Phrases of messages that say so.
+        no_quota: Phrases of messages that say that the account has no quota at all for the model.
         account_codes: Codes, in lower case, for a closed account or key: every other request gets the same answer.
     """
 
@@ -226,6 +227,7 @@ class ErrorWords:
     too_long: tuple[re.Pattern[str], ...] = ()
     no_credit_codes: frozenset[str] = frozenset()
     no_credit: tuple[re.Pattern[str], ...] = ()
+    no_quota: tuple[re.Pattern[str], ...] = ()
     account_codes: frozenset[str] = frozenset()
 
     def beside(self, *others: ErrorWords) -> ErrorWords:
@@ -236,6 +238,7 @@ class ErrorWords:
             too_long=tuple(pattern for words in every for pattern in words.too_long),
             no_credit_codes=frozenset().union(*(words.no_credit_codes for words in every)),
             no_credit=tuple(pattern for words in every for pattern in words.no_credit),
+            no_quota=tuple(pattern for words in every for pattern in words.no_quota),
             account_codes=frozenset().union(*(words.account_codes for words in every)),
         )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import UNTOLD, ProviderError, Used, asks_again, retry_after_of
-from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE
+from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
 
@@ -52,6 +53,8 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     if response.status == HTTPStatus.PAYMENT_REQUIRED or _has_no_credit(error, said, words):
         # OpenAI says this with a 429, Anthropic with a 400; no wait brings the credit back.
         return _credit_gone(service, said, status=response.status)
+    if _says(error, words.no_quota):
+        return _no_quota(service, said, status=response.status)
     return ProviderError(
         response.status,
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
@@ -71,9 +74,12 @@ def _failure_code(status: int, error: dict[str, Any], words: ErrorWords) -> str:
 
 
 def _says_too_long(error: dict[str, Any], words: ErrorWords) -> bool:
+    return bool(codes_of(error) & words.too_long_codes) or _says(error, words.too_long)
+
+
+def _says(error: dict[str, Any], phrases: Sequence[re.Pattern[str]]) -> bool:
     message = error.get("message")
-    text = message if isinstance(message, str) else ""
-    return bool(codes_of(error) & words.too_long_codes) or any(one.search(text) for one in words.too_long)
+    return isinstance(message, str) and any(one.search(message) for one in phrases)
 
 
 def _has_no_credit(error: dict[str, Any], said: str, words: ErrorWords) -> bool:
@@ -90,6 +96,17 @@ def _credit_gone(service: str, said: str, **details: Any) -> ProviderError:
     )
 
 
+def _no_quota(service: str, said: str, **details: Any) -> ProviderError:
+    """Return the error of a model that the account may not use, as others say with a 403: no wait helps."""
+    return ProviderError(
+        HTTPStatus.FORBIDDEN.value,
+        f"{service} has no quota for this model: {said}",
+        code=NO_QUOTA,
+        outcome="answered",
+        details=details,
+    )
+
+
 def error_event(
     error: dict[str, Any], *, dialect: Dialect, service: str, secrets: tuple[str, ...], used: Used = UNTOLD
 ) -> ProviderError:
@@ -97,6 +114,8 @@ def error_event(
     said = _said(error, secrets)
     if _status_of(error.get("code")) == HTTPStatus.PAYMENT_REQUIRED or _has_no_credit(error, said, dialect.words):
         return _credit_gone(service, said)
+    if _says(error, dialect.words.no_quota):
+        return _no_quota(service, said)
     if _says_too_long(error, dialect.words):
         too_long = f"{service} broke off: {said}"
         return ProviderError(

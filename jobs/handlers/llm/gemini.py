@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from jobs.handlers.google.refusals import ACCOUNT_REASONS, parse_google
+from jobs.handlers.google.refusals import ACCOUNT_REASONS, QUOTA_OF_ZERO, parse_google
 
 from .dialect import Dialect, ErrorWords, Generation, ModelRequest, phrases, with_options
 from .tokens import TOKENS_PER_OTHER_PART
@@ -17,7 +17,11 @@ BASE_URL = "https://generativelanguage.googleapis.com"
 # The model's name becomes part of a path.
 _NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
-WORDS = ErrorWords(too_long=phrases(r"input token count .*exceeds the maximum"), account_codes=ACCOUNT_REASONS)
+WORDS = ErrorWords(
+    too_long=phrases(r"input token count .*exceeds the maximum"),
+    no_quota=(QUOTA_OF_ZERO,),
+    account_codes=ACCOUNT_REASONS,
+)
 _COUNTS_THOUGHTS = re.compile(r"gemini-[12]\b")
 _BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # as Google maps OpenAI's words
 _ROLES = {"user": "user", "assistant": "model"}

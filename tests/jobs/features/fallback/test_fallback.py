@@ -47,6 +47,7 @@ from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_jobs
+from tests.support.cases import every_case
 from tests.support.plans import explain_file, nodes, rows_read
 from tests.support.racing import run_together
 from tests.support.saturation import limits_changed
@@ -344,6 +345,19 @@ def test_what_is_to_run_later_keeps_its_way_until_its_time_comes_while_the_targe
     promote_due()
     assert reroute_waiting() == 2
     assert way_of(scheduled) == ("gemini", "large-1", "g", 1, "unavailable")
+
+
+@every_case(
+    ("told", "reason"),
+    [({"status": 503, "details": {"should_retry": False}}, "unavailable"), ({"status": 403}, "rate_limited")],
+    undone=True,
+)
+def test_what_no_second_try_there_helps_goes_on_elsewhere(told, reason):
+    open_credentials()
+    job = submit(OTHER)
+    [claimed] = claim()
+    fail(claimed, Failure("no_quota" if reason == "rate_limited" else "x", "ProviderError", "m", "answered", **told))
+    assert way_of(job) == ("gemini", "large-1", "g", 1, reason)
 
 
 def test_an_attempt_that_fails_by_an_outage_goes_on_without_being_spent():
