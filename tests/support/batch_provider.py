@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.handlers.errors import ProviderError
+from queueops.core.outbound.client import OutboundResponse
+
 _round = count()
 
 
@@ -61,6 +67,52 @@ class Provider:
             "output_file_id": f"out-{name}",
         }
         return self.batches[name]
+
+
+@dataclass
+class Telling(Provider):
+    """
+    Shows the results that a test sets.
+
+    Attributes:
+        output, errors: The lines of both files: each the number of a line of the batch and what stands beside its id.
+        told: What the batch says of itself besides.
+    """
+
+    output: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    errors: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def _make(self, asked: dict[str, Any]) -> dict[str, Any]:
+        ids = [json.loads(line)["custom_id"] for line in self.files[asked["input_file_id"]].split(b"\n")]
+        made = super()._make(asked)
+        for role, lines in (("output", self.output), ("error", self.errors)):
+            file = f"{role}-{made['id']}"
+            self.files[file] = b"".join(
+                _json({"custom_id": ids[number], **rest}) + b"\n" for number, rest in lines if number < len(ids)
+            )
+            made[f"{role}_file_id"] = file if lines else None
+        made["request_counts"] |= {"total": len(ids)}
+        made |= self.told
+        return made
+
+
+class ProviderWire(CallLoop):
+    """Calls that reach a provider within the test's process."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__()
+        self.provider = provider
+
+    async def send(self, method, url, *, headers, body=None, on_line=None, on_piece=None):
+        try:
+            content = self.provider.answer(method, url.partition("/v1/")[2], body)
+        except KeyError as error:
+            raise ProviderError(404, f"there is no {error}", code="http_404", outcome="answered") from None
+        if on_line is not None:
+            for line in content.splitlines():
+                on_line(line)
+        return OutboundResponse(200, CIMultiDictProxy(CIMultiDict()), content, is_truncated=False, charset=None)
 
 
 def _json(value: Any) -> bytes:

@@ -32,7 +32,16 @@ from .calls import CallLoop
 from .collect import Spoken, find_spoken, open_searches, seconds_left
 from .compose import compose_lines
 from .deadlines import LAST_CALL_SHARE, longest_call
-from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back_rest, settle_answers, settle_unanswered
+from .settle import (
+    LINES_OF_A_SLICE,
+    OutcomeNotes,
+    Read,
+    close_batch,
+    hand_back_rest,
+    settle_answers,
+    settle_failures,
+    settle_unanswered,
+)
 from .split import TOO_LARGE, keep_half, split
 
 logger = logging.getLogger(__name__)
@@ -396,9 +405,12 @@ class Step:
                     settle(part)
                     part = []
         except ProviderError:
-            settle(part)  # otherwise these jobs, too, would be done and paid again if the rest never came
+            # Otherwise these jobs, too, would be done and paid again if the rest never came.
+            settle(part)
+            settle_failures(batch, read, log=self.log)
             raise
         settle(part)
+        settle_failures(batch, read, log=self.log)
         unread = self._close_rest(remote, read)
         unknown = max(read.unknown, batch.unknown_lines)
         ProviderBatch.objects.filter(pk=batch.pk).update(
@@ -426,7 +438,7 @@ class Step:
         has_rest = bool(set(open_lines.values_list("number", flat=True)) - read.unsent)
         tells_counts = bool(remote.done or remote.lines)
         unread = has_rest and (remote.done > len(read.answered) or not tells_counts)
-        shown = len(read.answered) + len(read.unsent) + read.unknown + read.malformed
+        shown = len(read.answered | read.unsent) + read.unknown + read.malformed
         if unread and remote.done > shown and not self._is_gone():
             told = f"the provider has done {remote.done} lines and shows {shown} so far"
             raise ProviderError(None, told, code=NOT_SHOWN, outcome="answered")

@@ -44,6 +44,8 @@ PACES_KEPT = 200
 SAMPLES_NEEDED = 10
 State = ProviderBatchLine.State
 ANSWERABLE = frozenset({State.WAITING, State.HANDED_BACK, State.UNANSWERED})
+# A success may still come for these. Their jobs have gone on: its result is dropped, and its cost is booked.
+FAILED = frozenset({State.FAILED, State.UNAVAILABLE})
 _COUNTED = {
     State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
@@ -79,12 +81,14 @@ class Read:
     Attributes:
         sent: Numbers of the sent lines, in order: a result without an id belongs to the line at its position.
         answered: Lines that the provider carried out. `unsent`: lines that it says it did not carry out.
+        failed: By number, the outcomes of lines that have failed answers alone. `settle_failures` writes them.
         unknown: Results that belong to no line of the batch. `malformed`: results that could not be read.
     """
 
     sent: Sequence[int] = ()
     answered: set[int] = field(default_factory=set)
     unsent: set[int] = field(default_factory=set)
+    failed: dict[int, Outcome] = field(default_factory=dict)
     unknown: int = 0
     malformed: int = 0
 
@@ -107,11 +111,12 @@ def settle_answers(
     log: OutcomeNotes | None = None,
 ) -> None:
     """
-    Write the provider's answers to some lines: a success ends its job, a failure goes by the job's retry rules.
+    Write the provider's successes, each of which ends its job, and collect its failures in `read`.
 
-    A line that failed by the provider's fault goes again without an attempt, see `not_carried_out`. A line that the
-    provider says it did not carry out is left for `hand_back_rest`. A line that was settled before changes nothing. If
-    a line's job was cancelled or went live meanwhile, its answer is dropped and its usage is still counted.
+    A provider may answer a line twice, with an error and with a success. A failure waits for `settle_failures`, since a
+    success may still come, and counts more. A line that the provider says it did not carry out is left for
+    `hand_back_rest`. A line that was settled before changes nothing. If a line's job was cancelled or goes again, its
+    success is dropped and its usage is still counted.
 
     Large results are written to the result store, however slow, while no line is locked. Not to be called inside a
     transaction.
@@ -120,25 +125,43 @@ def settle_answers(
         read: Collects which lines were answered or not carried out, and how many results are unknown.
         log: Notes how the lines ended, before the database is written.
     """
-    given: dict[int, LineResult] = {}
+    given: dict[int, list[LineResult]] = {}
     for answer in answers:
         number = read.number_of(answer, batch)
         if number is None:
             read.unknown += 1
         elif answer.status:
-            given.setdefault(number, answer)
+            given.setdefault(number, []).append(answer)
             read.answered.add(number)
         else:
             read.unsent.add(number)
-    if given:
-        with transaction.atomic():
-            lines = lock_lines(batch.pk, sorted(given))
-        ready = {
-            line.number: _outcome(line.job, given[line.number], spoken=spoken, secrets=secrets)
-            for line in lines
-            if line.state in ANSWERABLE
-        }
-        _write(batch, given, ready, log=log)
+    if not given:
+        return
+    with transaction.atomic():
+        lines = lock_lines(batch.pk, sorted(given))
+    ready: dict[int, Outcome] = {}
+    for line in lines:
+        if line.state in ANSWERABLE | FAILED:
+            outcome = _best_of(line.job, given[line.number], spoken=spoken, secrets=secrets)
+            if isinstance(outcome, Succeeded):
+                ready[line.number] = outcome
+                read.failed.pop(line.number, None)
+            elif line.state in ANSWERABLE:
+                # Without its payload: all failures of a batch are in memory together.
+                read.failed.setdefault(line.number, replace(outcome, job=line.job._replace(payload="")))
+    _write(batch, given.keys() - read.failed.keys(), ready, log=log)
+
+
+def settle_failures(batch: ProviderBatch, read: Read, *, log: OutcomeNotes | None = None) -> None:
+    """
+    Write the failures that were read: each goes by its job's retry rules.
+
+    A line that failed by the provider's fault goes again without an attempt, see `not_carried_out`.
+    """
+    numbers = sorted(read.failed)
+    for start in range(0, len(numbers), LINES_OF_A_SLICE):
+        some = numbers[start : start + LINES_OF_A_SLICE]
+        _write(batch, some, {number: read.failed.pop(number) for number in some}, log=log)
 
 
 def hand_back_rest(
@@ -303,9 +326,10 @@ def _write(
     wanted: dict[int, Outcome] = {}
     states: dict[int, State] = {}
     for line in lock_lines(batch.pk, sorted(given)):
-        if line.state not in ANSWERABLE:
+        outcome = ready.get(line.number)
+        if outcome is None or not (line.state in ANSWERABLE or _comes_late(line, outcome)):
             continue
-        outcome = replace(ready[line.number], job=line.job)
+        outcome = replace(outcome, job=line.job)
         if line.state != State.WAITING or not line.is_owned:
             states[line.number] = State.DROPPED
             outcomes.append(outcome)
@@ -345,6 +369,21 @@ def _record(outcomes: Sequence[Outcome]) -> None:
                     record_outcomes([outcome], policies=policies)
             except (DataError, IntegrityError) as error:
                 record_outcomes([unstorable(outcome, error)], policies=policies)
+
+
+def _comes_late(line: Line, outcome: Outcome) -> bool:
+    """Whether a line has failed, and its success comes in a later reading."""
+    return line.state in FAILED and isinstance(outcome, Succeeded)
+
+
+def _best_of(job: ClaimedJob, answers: Sequence[LineResult], *, spoken: Spoken, secrets: tuple[str, ...]) -> Outcome:
+    """Return the first success among the answers to a line; without one, the first failure."""
+    outcomes: list[Outcome] = []
+    for answer in answers:
+        outcomes.append(_outcome(job, answer, spoken=spoken, secrets=secrets))
+        if isinstance(outcomes[-1], Succeeded):
+            return outcomes[-1]
+    return outcomes[0]
 
 
 def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tuple[str, ...]) -> Outcome:
