@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
 from jobs.handlers.errors import ProviderError
@@ -87,20 +87,13 @@ class Remote:
     bad_lines: frozenset[int] = frozenset()
 
 
-class ResultPlace(NamedTuple):
-    """A result's number, counted from 0, where the provider gives results in the order of the lines."""
-
-    number: int
-    of: int
-
-
 @dataclass(frozen=True, slots=True)
 class LineResult:
     """
     One result.
 
     Attributes:
-        custom_id: The id that the line was sent with; empty: the provider does not return it; see `place`.
+        custom_id: The id that the line was sent with.
         status: An HTTP status; 0: the line was not carried out, because its batch ended before.
         body: The provider's answer or error, as a live call would get it.
     """
@@ -108,7 +101,6 @@ class LineResult:
     custom_id: str
     status: int
     body: Any = field(repr=False)
-    place: ResultPlace | None = None
 
 
 class Send(Protocol):

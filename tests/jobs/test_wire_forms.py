@@ -392,14 +392,56 @@ def test_results_are_taken_out_of_an_operation_wherever_its_pieces_end(size):
     answers: list[Any] = [{"text": 'a \\ "inlinedResponses": [{"}'}, {"inlinedResponses": [{"x": []}]}, {}]
     output = {"inlinedResponses": {"inlinedResponses": [answers[0], 5, [{"no": 1}], *answers[1:]]}}
     told = {"empty": {"inlinedResponses": []}, "metadata": {"output": output}, "response": output, "done": [{}]}
-    taken: list[tuple[int, Any]] = []
-    inlined = Inlined(lambda number, text: taken.append((number, json.loads(text))))
+    taken: list[Any] = []
+    inlined = Inlined(lambda text: taken.append(json.loads(text)))
     text = json.dumps(told, indent=1).encode()
     for begin in range(0, len(text), size):
         inlined.feed(text[begin : begin + size])
-    assert taken == list(enumerate(answers)), "once, though the operation has them twice"
+    assert taken == answers, "once, though the operation has them twice"
     emptied: dict[str, Any] = {"inlinedResponses": {"inlinedResponses": []}}
     assert json.loads(inlined.rest()) == told | {"metadata": {"output": emptied}, "response": emptied}
+
+
+OUTPUT = {
+    "inlinedResponses": {"inlinedResponses": [{"metadata": {"key": str(n)}, "response": {"n": n}} for n in range(50)]}
+}
+STATE = {"state": "BATCH_STATE_SUCCEEDED", "batchStats": {"requestCount": "50", "successfulRequestCount": "50"}}
+LATER: dict[str, dict[str, Any]] = {
+    "after the first": {"name": "batches/b1", "metadata": {"output": OUTPUT, **STATE}, "response": OUTPUT},
+    "before them": {"name": "batches/b1", "metadata": {**STATE, "output": OUTPUT}, "response": OUTPUT},
+}
+
+
+@pytest.mark.parametrize("told", LATER.values(), ids=LATER)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_of_an_operation_that_has_its_results_twice_each_reading_takes_what_it_needs(told, is_cut):
+    text = json.dumps(told).encode()
+    read: list[int] = []
+    lines: list[Any] = []
+
+    async def send(method: str, url: str, **options: Any) -> Any:
+        read.append(0)
+        for begin in range(0, len(text) // 3 if is_cut else len(text), 100):
+            read[-1] += 100
+            options["on_piece"](text[begin : begin + 100])
+
+    async def scenario() -> Any:
+        api, access = GeminiBatches(), Access("https://example.org/v1beta", {})
+        remote = await api.look(send, access, "batches/b1")
+        await api.fetch(send, access, remote, lines.append)
+        return remote
+
+    if is_cut:
+        is_told = told is LATER["before them"]
+        with pytest.raises(ProviderError, match="no JSON object"):
+            asyncio.run(scenario())
+        assert len(read) == 1 + is_told, "what is cut is no answer"
+        return
+    remote = asyncio.run(scenario())
+    assert (remote.ending, remote.lines, remote.done) == ("completed", 50, 50)
+    assert [line.custom_id for line in lines] == [str(n) for n in range(50)]
+    assert len(read) == 2
+    assert sum(read) < 1.1 * len(text), "once, for both readings together"
 
 
 def test_no_text_ends_the_line_of_a_batch_early():

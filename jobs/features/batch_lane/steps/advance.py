@@ -386,7 +386,7 @@ class Step:
         access = access or self._access(spoken)
         remote = remote or self.calls.run(spoken.api.look(self.calls.send, access, batch.provider_id))
         secrets = secrets_in(access.headers)
-        whole, part, read = remote, list[LineResult](), Read(_sent(batch, remote))
+        whole, part, read = remote, list[LineResult](), Read()
         shown = access
 
         async def fetch(put: Callable[[LineResult | None], None]) -> None:
@@ -567,9 +567,3 @@ def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
     return frozenset(
         number for place, number in enumerate(sent.values_list("number", flat=True)) if place in remote.bad_lines
     )
-
-
-def _sent(batch: ProviderBatch, remote: Remote) -> Sequence[int]:
-    """Return the numbers of the lines that were sent, in order; without lines whose jobs had left the batch by then."""
-    kept = list(batch.all_lines.exclude(state=LineState.DROPPED).order_by("number").values_list("number", flat=True))
-    return kept if len(kept) == remote.lines else range(batch.lines)

@@ -56,7 +56,7 @@ def _compose(batch: ProviderBatch, numbers: Sequence[int], spoken: Spoken, log: 
         lines.append(line_text)
     drop_lines(batch, [number for number in numbers if number not in found])
     if misfits:
-        hand_back_lines(batch, misfits, reason="it cannot go by batch", live=None, was_sent=False)
+        hand_back_lines(batch, misfits, reason="it cannot go by batch", live=None)
     if log is not None:
         log.begin([line.job for number, line in found.items() if number not in misfits])
     return lines

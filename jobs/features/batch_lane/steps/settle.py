@@ -79,26 +79,16 @@ class Read:
     The results of a batch that have been read.
 
     Attributes:
-        sent: Numbers of the sent lines, in order: a result without an id belongs to the line at its position.
         answered: Lines that the provider carried out. `unsent`: lines that it says it did not carry out.
         failed: By number, the outcomes of lines that have failed answers alone. `settle_failures` writes them.
         unknown: Results that belong to no line of the batch. `malformed`: results that could not be read.
     """
 
-    sent: Sequence[int] = ()
     answered: set[int] = field(default_factory=set)
     unsent: set[int] = field(default_factory=set)
     failed: dict[int, Outcome] = field(default_factory=dict)
     unknown: int = 0
     malformed: int = 0
-
-    def number_of(self, answer: LineResult, batch: ProviderBatch) -> int | None:
-        """The line that a result belongs to; None: no line of this batch."""
-        place = answer.place
-        if place is not None:
-            return self.sent[place.number] if place.of == len(self.sent) else None
-        number = line_of(answer.custom_id, batch.pk)
-        return number if number is not None and number < batch.lines else None
 
 
 def settle_answers(
@@ -127,8 +117,8 @@ def settle_answers(
     """
     given: dict[int, list[LineResult]] = {}
     for answer in answers:
-        number = read.number_of(answer, batch)
-        if number is None:
+        number = line_of(answer.custom_id, batch.pk)
+        if number is None or number >= batch.lines:
             read.unknown += 1
         elif answer.status:
             given.setdefault(number, []).append(answer)
@@ -203,14 +193,8 @@ def hand_back_lines(
     live: frozenset[int] | None,
     unanswered: bool = False,
     billed: bool = False,
-    was_sent: bool = True,
 ) -> None:
-    """
-    Give back the jobs of these lines, with the arguments of `hand_back_rest`.
-
-    Args:
-        was_sent: Whether the provider was sent the lines. Otherwise they have no place among those that were.
-    """
+    """Give back the jobs of these lines, with the arguments of `hand_back_rest`."""
     outcomes: list[Outcome] = []
     states: dict[int, State] = dict.fromkeys(numbers, State.DROPPED)
     lines = lock_lines(batch.pk, numbers)
@@ -230,7 +214,7 @@ def hand_back_lines(
             outcomes.append(GivenBack(job, reason, cost=0, wait_seconds=seconds))
         if unanswered and (line.is_owned or billed):
             states[line.number] = State.UNANSWERED
-        elif line.is_owned and was_sent:
+        elif line.is_owned:
             states[line.number] = State.HANDED_BACK
     record_outcomes(outcomes, policies={})
     _restart_windows([outcome.job.id for outcome in outcomes])

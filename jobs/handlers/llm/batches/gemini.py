@@ -8,13 +8,11 @@ Source: https://ai.google.dev/gemini-api/docs/batch-api, read in November 2026: 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, ResultPlace, Send
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.secrets.credentials import OpenCredential
 
@@ -46,6 +44,7 @@ _ENDINGS: Mapping[str, Ending] = {
     "EXPIRED": "expired",
 }
 # Numbers of google.rpc.Code, each with its HTTP status.
+_ERRORS = range(400, 600)
 _STATUSES = {1: 0, 3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501, 13: 500, 14: 503, 16: 401}
 
 
@@ -97,17 +96,15 @@ class GeminiBatches:
         return False
 
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote:
-        return _remote(await _read(send, access, f"/{remote_id}"))
+        return _remote(await _read(send, access, f"/{remote_id}", enough=_end_before_results))
 
     async def fetch(
         self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
     ) -> None:
-        keyless = await _count_keyless(send, access, remote)
+        def note(text: bytes) -> None:
+            take(_line(text))
 
-        def note(place: int, text: bytes) -> None:
-            take(_line(text, ResultPlace(place, keyless) if keyless else None))
-
-        told = await _read(send, access, f"/{remote.id}", note)
+        told = await _read(send, access, f"/{remote.id}", note, enough=_no_more_results)
         output = part(told, "response") or part(_batch(told), "output")
         if file := word(output, "responsesFile"):
             await send(
@@ -127,38 +124,54 @@ class GeminiBatches:
             await delete(send, access, f"/{remote_id}")
 
 
-class _HasKey(Exception):
-    """Raised to end reading early: a result has the key of its line."""
+class _Enough(Exception):
+    """Raised to end reading early: what follows would be no news."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__()
+        self.told = told
 
 
 async def _read(
-    send: Send, access: Access, path: str, take: Callable[[int, bytes], None] = lambda place, text: None
+    send: Send,
+    access: Access,
+    path: str,
+    take: Callable[[bytes], None] = lambda text: None,
+    *,
+    enough: Callable[[Inlined], dict[str, Any] | None] = lambda inlined: None,
 ) -> dict[str, Any]:
-    """Return the JSON object of an answer without the results in it: these go to `take`, each with its place."""
+    """
+    Return the JSON object of an answer without the results in it: these go to `take`.
+
+    Args:
+        enough: Called with what has been read. If it returns an object, reading ends, and the object is returned.
+    """
     inlined = Inlined(take)
-    await send("GET", f"{access.root}{path}", headers=access.headers, on_piece=inlined.feed)
+
+    def feed(piece: bytes) -> None:
+        inlined.feed(piece)
+        told = enough(inlined)
+        if told is not None:
+            raise _Enough(told)
+
+    try:
+        await send("GET", f"{access.root}{path}", headers=access.headers, on_piece=feed)
+    except _Enough as early:
+        return early.told
     return read_object(inlined.rest())
 
 
-async def _count_keyless(send: Send, access: Access, remote: Remote) -> int:
-    """
-    Return how many results an operation has, if none has a key; otherwise 0.
+def _end_before_results(inlined: Inlined) -> dict[str, Any] | None:
+    """Return an operation without its results, which may be large; None: it has not told its end and its counts yet."""
+    head = inlined.head()
+    if head is None:
+        return None
+    told = read_object(head)
+    return told if _remote(told).ending and part(_batch(told), "batchStats") else None
 
-    Google documents that results come in the order of the requests: without keys, the place tells the line.
-    """
-    count = 0
 
-    def note(place: int, text: bytes) -> None:
-        nonlocal count
-        count = place + 1
-        with suppress(ProviderError):
-            if _key(read_object(text)):
-                raise _HasKey
-
-    with suppress(_HasKey):
-        await _read(send, access, f"/{remote.id}", note)
-        return count
-    return 0
+def _no_more_results(inlined: Inlined) -> dict[str, Any] | None:
+    return {} if inlined.has_given_all else None
 
 
 def _batch(told: dict[str, Any]) -> dict[str, Any]:
@@ -183,22 +196,24 @@ def _remote(told: dict[str, Any]) -> Remote:
     )
 
 
-def _line(line: bytes, place: ResultPlace | None = None) -> LineResult | None:
+def _line(line: bytes) -> LineResult | None:
     try:
-        return _answer(read_object(line), place)
+        return _answer(read_object(line))
     except Exception:  # noqa: BLE001 - whatever it is, the line cannot be read
         return None
 
 
-def _key(told: dict[str, Any]) -> str:
-    return word(part(told, "metadata"), "key") or word(told, "key")
-
-
-def _answer(told: dict[str, Any], place: ResultPlace | None = None) -> LineResult | None:
-    custom_id = _key(told)
-    if not custom_id and place is None:
+def _answer(told: dict[str, Any]) -> LineResult | None:
+    # A result without a key is nobody's. Its place proves nothing: Gemini returns results in another order than asked.
+    custom_id = word(part(told, "metadata"), "key") or word(told, "key")
+    if not custom_id:
         return None
     if response := part(told, "response"):
-        return LineResult(custom_id, 200, response, place)
+        return LineResult(custom_id, 200, response)
     error = part(told, "error")
-    return LineResult(custom_id, _STATUSES.get(number(error, "code"), 500), {"error": error}, place) if error else None
+    return LineResult(custom_id, _status_of(number(error, "code")), {"error": error}) if error else None
+
+
+def _status_of(code: int) -> int:
+    """The HTTP status of an error's code, which may be one itself; 0: the line was not carried out."""
+    return code if code in _ERRORS else _STATUSES.get(code, 500)

@@ -25,18 +25,18 @@ class Inlined:
     Splits a JSON text, fed in pieces, into the objects in lists named `inlinedResponses` and the rest.
 
     Args:
-        take: Called with the number, counted from 0, and the JSON text of each result. An object that is too large is
-            passed on empty. Later lists repeat the first that has results, and are left out.
+        take: Called with the JSON text of each result. An object that is too large is passed on empty. Later lists
+            repeat the first that has results, and are left out.
     """
 
-    def __init__(self, take: Callable[[int, bytes], None]) -> None:
+    def __init__(self, take: Callable[[bytes], None]) -> None:
         self._take = take
         self._rest, self._result = bytearray(), bytearray()
-        self._depth = 0  # how many objects and lists are open
+        self._ends = bytearray()  # the brackets that close what is open, the outermost first
         self._list_depth = 0  # the depth of the open list of results; 0: none is open
         self._is_in_text = False
         self._skipped = 0  # bytes of the next piece that a backslash at this one's end escapes
-        self._taken = 0
+        self._has_results = False
         self._is_taken = False  # a list that has results has ended
 
     def feed(self, piece: bytes) -> None:
@@ -57,9 +57,19 @@ class Inlined:
                     begin = self._close(piece, begin, at)
         self._keep(piece[begin:])
 
+    @property
+    def has_given_all(self) -> bool:
+        """Whether what follows has no results but those that `take` was given."""
+        return self._is_taken
+
     def rest(self) -> bytes:
         """Return the JSON text without the results: their lists are empty."""
         return bytes(self._rest)
+
+    def head(self) -> bytes | None:
+        """Return the JSON text before the results that are being read, with what is open closed; None: none are."""
+        ends = self._ends[: self._list_depth]
+        return bytes(self._rest + ends[::-1]) if ends else None
 
     def _end_of_text(self, piece: bytes, at: int) -> int:
         """Return the place behind the text that is open at this place; the piece's end if the text goes on."""
@@ -74,28 +84,28 @@ class Inlined:
 
     def _open(self, piece: bytes, begin: int, end: int) -> int:
         """Note the open bracket before `end`. Return, as `_close` does, from where on the piece is not kept yet."""
-        self._depth += 1
+        self._ends += b"}" if piece[end - 1 : end] == b"{" else b"]"
         if self._list_depth:
-            if piece[end - 1 : end] != b"{" or self._depth != self._list_depth + 1:
+            if self._ends[-1:] != b"}" or len(self._ends) != self._list_depth + 1:
                 return begin
             self._result.clear()
             return end - 1
         before = self._rest[-_LOOKED_BACK:] + piece[max(begin, end - _LOOKED_BACK) : end]
         if _LIST_BEGINS.search(before):
             self._keep(piece[begin:end])
-            self._list_depth = self._depth
+            self._list_depth = len(self._ends)
             return end
         return begin
 
     def _close(self, piece: bytes, begin: int, end: int) -> int:
-        is_result = self._list_depth > 0 and self._depth == self._list_depth + 1 and piece[end - 1 : end] == b"}"
+        is_result = 0 < self._list_depth == len(self._ends) - 1 and piece[end - 1 : end] == b"}"
         if is_result:
             self._keep(piece[begin:end])
             self._give()
             begin = end
-        self._depth -= 1
-        if self._depth < self._list_depth:
-            self._list_depth, self._is_taken = 0, self._taken > 0
+        del self._ends[-1:]
+        if len(self._ends) < self._list_depth:
+            self._list_depth, self._is_taken = 0, self._has_results
             begin = end - 1
         return begin
 
@@ -104,10 +114,10 @@ class Inlined:
             self._rest += part
             if len(self._rest) > MAX_REST_BYTES:
                 raise ProviderError(None, "the answer is too large", code="malformed_answer", outcome="unknown")
-        elif self._depth > self._list_depth and len(self._result) <= MAX_RESULT_BYTES:
+        elif len(self._ends) > self._list_depth and len(self._result) <= MAX_RESULT_BYTES:
             self._result += part
 
     def _give(self) -> None:
         if not self._is_taken:
-            self._take(self._taken, bytes(self._result) if len(self._result) <= MAX_RESULT_BYTES else b"")
-            self._taken += 1
+            self._take(bytes(self._result) if len(self._result) <= MAX_RESULT_BYTES else b"")
+            self._has_results = True
