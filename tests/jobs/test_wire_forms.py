@@ -15,13 +15,14 @@ import pytest
 from aiohttp import web
 
 from jobs.classify import failure_of, is_outage, is_retryable
-from jobs.handlers.batch_form import Access
+from jobs.handlers.batch_form import Access, Remote
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.handlers.llm.batches.inlined import Inlined
+from jobs.handlers.llm.batches.openai import OpenAiBatches
 from jobs.handlers.llm.dialect import Generation
 from jobs.handlers.llm.native.endpoints import ENDPOINTS
 from jobs.handlers.llm.providers import DIALECTS
@@ -400,6 +401,45 @@ def test_results_are_taken_out_of_an_operation_wherever_its_pieces_end(size):
     assert taken == answers, "once, though the operation has them twice"
     emptied: dict[str, Any] = {"inlinedResponses": {"inlinedResponses": []}}
     assert json.loads(inlined.rest()) == told | {"metadata": {"output": emptied}, "response": emptied}
+
+
+NO = {"code": "model_down", "message": "no"}
+ANSWER = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
+LINES: dict[str, tuple[dict[str, Any], tuple[int, Any] | None]] = {
+    "expired": ({"response": None, "error": {"code": "batch_expired"}}, (0, {"error": {"code": "batch_expired"}})),
+    "cancelled": ({"error": {"code": "batch_cancelled"}}, (0, {"error": {"code": "batch_cancelled"}})),
+    "timed out": (
+        {"response": None, "error": {"code": "request_timeout"}},
+        (504, {"error": {"code": "request_timeout"}}),
+    ),
+    "an error alone": ({"response": None, "error": NO}, (500, {"error": NO})),
+    "words alone": ({"response": None, "error": "no"}, (500, {"error": "no"})),
+    "a status as code": (
+        {"error": {"code": "422", "message": "no"}},
+        (422, {"error": {"code": "422", "message": "no"}}),
+    ),
+    "vLLM": ({"response": {"status_code": 400, "body": None}, "error": {"error": NO}}, (400, {"error": NO})),
+    "an error at 200": ({"response": {"status_code": 200, "body": None}, "error": NO}, (500, {"error": NO})),
+    "neither": ({"response": None, "error": None}, None),
+    "nothing": ({}, None),
+    "of another form": ({"response": "yes"}, None),
+    "status 0": ({"response": {"status_code": 0, "body": ""}, "error": None}, (200, "")),
+    "no status": ({"response": {"body": ANSWER}}, (200, ANSWER)),
+    "the answer itself": ({"response": ANSWER}, (200, ANSWER)),
+    "a success": ({"response": {"status_code": 200, "body": ANSWER}, "error": None}, (200, ANSWER)),
+}
+
+
+@pytest.mark.parametrize(("line", "read"), LINES.values(), ids=LINES)
+def test_a_line_of_a_compatible_server_was_not_carried_out_only_where_it_says_so(line, read):
+    taken: list[Any] = []
+
+    async def send(method: str, url: str, **options: Any) -> None:
+        options["on_line"](json.dumps({"custom_id": "c", **line}).encode())
+
+    api, remote = OpenAiBatches(endpoint="/v1/chat/completions"), Remote("b", "completed", files={"output": "f"})
+    asyncio.run(api.fetch(send, Access("https://example.org/v1", {}), remote, taken.append))  # type: ignore[arg-type]
+    assert [one and (one.status, one.body) for one in taken] == [read]
 
 
 OUTPUT = {

@@ -445,7 +445,8 @@ class Step:
         why = f" ({batch.cancel_reason})" if ending == "cancelled" and batch.cancel_reason else ""
         reason = WHY_HANDED_BACK[ending] + why
         settle_unanswered(batch, billed=False, only=read.unsent if unread else None)
-        hand_back_rest(batch, reason=reason, only=read.unsent)
+        # A provider that completes its batches without carrying lines out would have these go round until the deadline.
+        hand_back_rest(batch, reason=reason, only=read.unsent, unanswered=ending == "completed")
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
 

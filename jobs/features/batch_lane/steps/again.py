@@ -38,6 +38,18 @@ def went_unanswered(job_ids: Collection[UUID]) -> frozenset[UUID]:
     return frozenset(before.values_list("job_id", flat=True))
 
 
+def went_round(job_ids: Collection[UUID]) -> frozenset[UUID]:
+    """Return the jobs that had MAX_FREE_LINES lines in batches that the provider ended by itself before their turn."""
+    ended = ProviderBatch.objects.filter(
+        state__in=[ProviderBatch.State.EXPIRED, ProviderBatch.State.CANCELLED], cancel_reason=""
+    )
+    before = ProviderBatchLine.objects.filter(
+        job_id__in=job_ids, state=ProviderBatchLine.State.HANDED_BACK, provider_batch__in=ended
+    )
+    times = before.values_list("job_id").annotate(Count("pk"))
+    return frozenset(job for job, count in times if count >= MAX_FREE_LINES)
+
+
 def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[UUID, GivenBack]:
     """
     Return, by job, new outcomes for failed lines whose jobs go again without an attempt: the provider was out or busy.

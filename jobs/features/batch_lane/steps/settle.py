@@ -35,7 +35,7 @@ from ratelimits.costs import Usage
 from ratelimits.limiter.decide import Settlement, settle
 from ratelimits.money.holds import held_by_budgets
 
-from .again import not_carried_out, seconds_to_next, went_unanswered
+from .again import not_carried_out, seconds_to_next, went_round, went_unanswered
 from .collect import Spoken, holder_of_batch, room_was_made
 from .unread import book_unread, settle_unread
 
@@ -169,6 +169,7 @@ def hand_back_rest(
     Args:
         live: Lines whose jobs go live at once; None: all. The others wait for the next batch, if there is time for one.
         unanswered: The provider should have answered the lines. A job goes live if its second line goes unanswered.
+            Otherwise it goes live if the provider has ended too many of its batches before its turn.
         billed: The lines may have been carried out, so their possible cost is booked as unknown.
         only: The numbers of the lines to hand back; None: all.
 
@@ -200,7 +201,7 @@ def hand_back_lines(
     lines = lock_lines(batch.pk, numbers)
     job_ids = [line.job.id for line in lines]
     waits = seconds_to_next(batch, job_ids)
-    had_none = went_unanswered(job_ids) if unanswered else frozenset[UUID]()
+    had_none = went_unanswered(job_ids) if unanswered else went_round(job_ids)
     if billed:
         book_unread([line.job for line in lines if line.state == State.WAITING])
     for line in lines:

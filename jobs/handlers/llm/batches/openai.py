@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,15 @@ PAGE_OF_BATCHES = 100
 PAGE_OF_FILES = 1_000
 TOO_MANY_LINES = frozenset({"too_many_tasks", "too_many_requests"})
 NOT_THERE = frozenset({404, 405, 501})
+ERRORS = range(400, 600)
+STATUSES = {
+    "batch_expired": 0,
+    "batch_cancelled": 0,
+    "batch_canceled": 0,
+    "request_timeout": 504,
+    "rate_limit_exceeded": 429,
+    "invalid_request_error": 400,
+}
 
 _ENDINGS: Mapping[str, Ending] = {
     "completed": "completed",
@@ -176,9 +186,22 @@ def _answer(line: bytes) -> LineResult | None:
         told = read_object(line)
     except ProviderError:
         return None
-    response, custom_id = part(told, "response"), word(told, "custom_id")
-    if not custom_id:
+    custom_id, response, error = word(told, "custom_id"), part(told, "response"), told.get("error")
+    status, body = number(response, "status_code"), response.get("body")
+    if not custom_id or not (response or error):
         return None
-    if not response:
-        return LineResult(custom_id, 0, told.get("error"))
-    return LineResult(custom_id, number(response, "status_code"), response.get("body"))
+    if body or not error:
+        # A response without a status, or with one that is none, is read as an answer: it may have been billed.
+        return LineResult(custom_id, status or HTTPStatus.OK, body if "body" in response else response)
+    # vLLM has the error beside a response without a body.
+    error = part(error, "error") or error
+    if status < HTTPStatus.BAD_REQUEST:
+        status = _status_of(error)
+    return LineResult(custom_id, status, {"error": error})
+
+
+def _status_of(error: Any) -> int:
+    """The HTTP status of an error without a response; 0: the line was not carried out, because its batch ended."""
+    told = error if isinstance(error, dict) else {}
+    code = number(told, "code")
+    return code if code in ERRORS else STATUSES.get(word(told, "code"), HTTPStatus.INTERNAL_SERVER_ERROR)

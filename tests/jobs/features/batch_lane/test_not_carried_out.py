@@ -1,12 +1,17 @@
 """What fails by the provider's own fault goes again without an attempt, and not for ever."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from django.utils import timezone
 
 from jobs.features.batch_lane.steps import advance
 from jobs.features.batch_lane.steps.again import MAX_FREE_LINES
-from jobs.models import Job, JobEvent, ProviderBatchLine
+from jobs.models import Job, JobEvent, ProviderBatch, ProviderBatchLine
 from tests.jobs.features.batch_lane.conftest import DEADLINE
+from tests.support.batch_provider import ProviderWire, Telling
+from tests.support.provider_batches import make_round
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,3 +80,41 @@ def test_a_job_that_names_another_way_takes_it(lane, sandbox):
     lane.submit(1, payload_fields={"fallback": fallback})
     lane.tend_until_closed()
     assert list(Job.objects.values_list("service", "fallback_step", "retry_count")) == [("gemini", 1, 0)]
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "nothing": {"response": None, "error": None},
+    "an error": {"response": None, "error": {"message": "no"}},
+    "another form": {"response": {"answer": "yes"}},
+    "expired, in a completed batch": {"response": None, "error": {"code": "batch_expired"}},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_no_form_of_a_line_goes_round_until_the_deadline(lane, form):
+    lane.credential()
+    lane.submit(1)
+    wire = ProviderWire(Telling(output=[(0, form)]))
+    for _ in range(3 * MAX_FREE_LINES):
+        unfinished = ProviderBatch.objects.filter(closed_at=None)
+        unfinished.update(look_at=timezone.now())
+        unfinished.filter(missing__gt=0).update(missing_since=timezone.now() - timedelta(hours=1), missing=5)
+        make_round(wire)
+    wire.close()
+    assert not ProviderBatch.objects.filter(closed_at=None)
+    assert ProviderBatch.objects.count() <= MAX_FREE_LINES + 1
+    job = Job.objects.get()
+    assert job.scheduled_at is not None
+    assert job.scheduled_at < timezone.now() + DEADLINE / 10, "it goes live"
+    assert not JobEvent.objects.filter(to_status="retried", message="").exists(), "and each time it says why"
+
+
+def test_a_provider_that_ends_its_batches_before_their_turn_is_asked_so_often_and_no_more(lane, sandbox):
+    sandbox.turn(batches=SOON | {"expires_at_share": 0})
+    lane.credential()
+    lane.submit(2)
+    for _ in range(MAX_FREE_LINES):
+        assert lane.tend_until_closed().state == "expired"
+        assert not Job.objects.filter(scheduled_at__lte=timezone.now() + DEADLINE / 2).exists()
+    assert lane.tend_until_closed().handed_back == 2
+    assert not Job.objects.filter(scheduled_at__gt=timezone.now()).exists(), "they go live"
