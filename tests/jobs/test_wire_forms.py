@@ -159,9 +159,22 @@ def test_each_servers_words_for_too_long_are_that():
 
         with pytest.raises(ProviderError) as failed:
             asyncio.run(scenario())
-        codes[form["server"]] = failed.value.code
-    assert len(codes) == 16
-    assert set(codes.values()) == {CONTEXT_TOO_LONG}, codes
+        told = failure_of(failed.value)
+        codes[form["server"]] = told.code, is_retryable(told, repeatable=True) or is_outage(told)
+    assert len(codes) == 30
+    assert set(codes.values()) == {(CONTEXT_TOO_LONG, False)}, codes
+
+
+def test_what_only_sounds_as_if_an_input_were_too_long_is_something_else():
+    for status, message in {
+        400: "The parameter `max_tokens` is not valid: integer above maximum value, expected <= 32768, but got 65536",
+        422: "max_completion_tokens is too large: 262144. This model supports at most 256000 completion tokens.",
+        429: "Too many tokens, please wait before trying again.",
+    }.items():
+        payload = LlmGenerate.model_validate(payload_of(provider="openai"))
+        told = failure_of(batch_form(DIALECTS).refuse(payload, status, {"message": message}, ()))
+        assert (told.status, told.code) == (status, f"http_{status}")
+        assert message in told.message
 
 
 def test_too_long_in_a_stream_is_that_too_and_is_not_asked_again():

@@ -39,13 +39,19 @@ _OF_MINIMAX = {
 _OF_ITS_SERVERS = range(2_000)  # its other codes: below, its servers failed; above, the request is wrong
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
-    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    }
 )
+_MESSAGES = ("message", "error", "detail", "error_msg")  # where a refusal without an error object has its words
 
 
 def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secrets: tuple[str, ...]) -> ProviderError:
     """Read an answer whose status is no success; its body may be JSON, an array of it, HTML or nothing."""
-    error = error_in(error_document(response))
+    error = refusal_in(error_document(response))
     excerpt = excerpt_of(response, secrets)
     push_back = dialect.push_back(response.status, response.headers, response.body)
     said = _said(error, secrets) or excerpt
@@ -55,10 +61,12 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         return _credit_gone(service, said, status=response.status)
     if _says(error, words.no_quota):
         return _no_quota(service, said, status=response.status)
+    code = _failure_code(response.status, error, words)
     return ProviderError(
-        response.status,
+        # A 500 would be asked again, and count as an outage.
+        HTTPStatus.BAD_REQUEST.value if code == CONTEXT_TOO_LONG else response.status,
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
-        code=_failure_code(response.status, error, words),
+        code=code,
         retry_after=retry_after_of(response, push_back),
         outcome="answered",
         details={**({} if error else {"excerpt": excerpt}), **asks_again(response)},
@@ -186,6 +194,25 @@ def _of_base_resp(told: Any) -> dict[str, Any]:
         return {}
     status = _OF_MINIMAX.get(code, 500 if code in _OF_ITS_SERVERS else 400)
     return {"code": status, "type": f"minimax_{code}", "message": f"{told.get('status_msg') or 'failed'} ({code})"}
+
+
+def refusal_in(parsed: Any) -> dict[str, Any]:
+    """
+    Return the error object of a refusal; empty: the body has no message.
+
+    Cerebras, Bedrock and Cohere have the fields at the top; xAI and TGI have them beside an `error` that is a text;
+    Cloudflare has a list of `errors`.
+    """
+    error = error_in(parsed)
+    top = parsed[0] if isinstance(parsed, list) and parsed else parsed
+    if not isinstance(top, dict) or isinstance(top.get("error"), dict) or error is top:
+        return error
+    listed = top.get("errors")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    fields = first if isinstance(first, dict) else top
+    told = (fields.get(name) for name in _MESSAGES)
+    message = next((text for text in told if isinstance(text, str) and text), None)
+    return error if message is None else {**fields, "message": message}
 
 
 def _said(error: dict[str, Any], secrets: tuple[str, ...]) -> str:

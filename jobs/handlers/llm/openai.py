@@ -67,11 +67,11 @@ _BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "netw
 # An OpenAI-compatible gateway may stand before any provider, and passes on that provider's error messages.
 WORDS = ErrorWords(
     too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
-    # OpenAI; Azure; llama.cpp; Mistral; vLLM; SGLang, Together; LiteLLM; xAI; Moonshot; MiniMax; LM Studio; Ollama;
-    # Bedrock; Perplexity; DashScope.
+    # OpenAI, SGLang; Azure; llama.cpp; Mistral; vLLM; SGLang, Together; LiteLLM; xAI; Moonshot; MiniMax; LM Studio;
+    # Ollama, Fireworks; Bedrock; Perplexity; DashScope; TGI, Together; Cerebras, Groq; Poolside; GLM; Cohere;
+    # llama-cpp-python.
     too_long=phrases(
-        r"maximum context length is",
-        r"exceeds the context window",
+        r"maximum context length (?:is|of|has been exceeded)\b",
         r"input tokens exceed the configured limit",
         r"exceeds the available context size",
         r"too large for model with \d+ maximum context length",
@@ -81,10 +81,17 @@ WORDS = ErrorWords(
         r"exceeded model token limit",
         r"context window exceeds limit",
         r"greater than the context length",
-        r"prompt too long; exceeded (?:max )?context length",
+        r"\bprompt (?:is )?too long\b",
         r"input is too long for requested model",
         r"length of all messages is too long",
         r"range of input length should be",
+        r"`inputs` (?:tokens \+ `max_new_tokens` must be|must have less than) ",
+        r"reduce the length of (?:the|your) (?:messages|input|prompt)\b",
+        r"exceeds the maximum allowed input length",
+        r"tokens in request more than max tokens allowed",
+        r"prompt exceeds max length",
+        r"too many tokens: [^.]{0,100}cannot exceed \d",
+        r"exceed(?:s|ed)? (?:the |this model )?context window\b",
     ),
     no_credit_codes=frozenset(
         {
