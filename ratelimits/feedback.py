@@ -34,6 +34,12 @@ MINUTE_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
 
 _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
+_WAIT_IN_WORDS = re.compile(
+    r"\b(?:try again|retry) (?:in|after) (?:([0-9dhms.]{1,60}[dhms])\b|([0-9]{1,15}(?:\.[0-9]{1,40})?) "
+    r"(millisecond|second|sec|minute|min|hour|day)s?\b)",
+    re.IGNORECASE,
+)
+_SECONDS = {"millisecond": 0.001, "second": 1, "sec": 1, "minute": 60, "min": 60, "hour": 3_600, "day": DAY_SECONDS}
 _UNITS: tuple[CountedUnit, ...] = ("requests", "tokens")
 STATED_UNITS: dict[str, CountedUnit] = {
     "tokens": "tokens",
@@ -183,6 +189,14 @@ def cap_of(value: Any) -> float | None:
 def told_span(value: str) -> float | None:
     """Return the seconds that `parse_span` reads, at most MAX_RETRY_AFTER_SECONDS; None for zero and for other text."""
     return bounded_delay(parse_span(value) or 0.0)
+
+
+def wait_in_words(message: str) -> float | None:
+    """Return the seconds of `try again in 6m0s` or `retry after 45 seconds`; None: the message names no wait."""
+    found = _WAIT_IN_WORDS.search(message)
+    if found is None:
+        return None
+    return told_span(found[1].lower()) if found[1] else bounded_delay(float(found[2]) * _SECONDS[found[3].lower()])
 
 
 def bounded_delay(seconds: float) -> float | None:

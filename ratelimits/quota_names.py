@@ -19,7 +19,7 @@ _LIMITED = r"(?:_count\b|(?:[ _-](?:rate|usage|count))?[ _-](?:limit|quota|per|e
 _UNIT_WORDS: dict[CountedUnit, re.Pattern[str]] = {
     "input_tokens": re.compile(rf"(?<![a-z])(?:input|prompt)[ _-]tokens?{_LIMITED}|\bITPM\b", re.IGNORECASE),
     "output_tokens": re.compile(rf"(?<![a-z])(?:output|completion)[ _-]tokens?{_LIMITED}|\bOTPM\b", re.IGNORECASE),
-    "tokens": re.compile(rf"(?<![a-z])tokens?{_LIMITED}|\bTP[MD]\b", re.IGNORECASE),
+    "tokens": re.compile(rf"(?<![a-z])tokens?{_LIMITED}|\bTP[MD]\b|too many tokens\b", re.IGNORECASE),
     "requests": re.compile(rf"(?<![a-z])(?:requests?|calls?){_LIMITED}|\bRP[MDS]\b", re.IGNORECASE),
 }
 _UNIT_CODES: dict[CountedUnit, re.Pattern[str]] = {

@@ -123,7 +123,7 @@ WAITS: dict[str, tuple[float, float] | None] = {
     "groq_413": None,
     "groq_498": None,
     "ok_with_error_number": None,
-    "ok_with_error_text_code": None,
+    "ok_with_error_text_code": (5, 5),
 }
 
 
@@ -252,6 +252,53 @@ def test_what_is_asked_for_about_is_a_number_all_the_same():
     body = json.dumps({"error": {"message": said, "type": "tokens", "code": "rate_limit_exceeded"}}).encode()
     [violation] = DIALECTS["openai"].push_back(429, {}, body).violations  # type: ignore[union-attr]
     assert (violation.unit, violation.stated_cap, violation.requested) == ("tokens", 7000, 12_903)
+
+
+@every_case(
+    ("words", "seconds"),
+    [
+        ("Rate limit is exceeded. Try again in 30 seconds.", 30),
+        ("request reached max organization concurrency: 1, please try again after 1 seconds", 1),
+        ("have exceeded the token rate limit. Please retry after 86400 seconds.", 86_400),
+        ("Please try again in 6m0s.", 360),
+        ("Please try again in 1.76s. Visit us.", 1.76),
+        ("please retry in 12.5 Milliseconds", 0.0125),
+        ("Please retry in 26.837906927s.", 26.837906927),
+        ("Try again in 2 minutes", 120),
+        ("try again in 1 hour.", 3_600),
+        ("try again in 3 days", 86_400),  # no longer than any stated delay
+        ("try again in a while", None),
+        ("try again in 5", None),
+        ("try again in 0 seconds", None),
+        ("retry after ........s", None),
+    ],
+)
+@every_case("provider", ["openai", "anthropic", "gemini"])
+def test_a_wait_that_only_the_message_names_is_obeyed(provider, words, seconds):
+    body = json.dumps({"error": {"message": words}}).encode()
+    found = DIALECTS[provider].push_back(429, {}, body)
+    assert found is not None
+    assert found.retry_after == (seconds and pytest.approx(seconds))
+    told = DIALECTS[provider].push_back(429, {"Retry-After": "7"}, body)
+    assert told is not None
+    assert told.retry_after == 7
+
+
+@every_case(
+    ("message", "unit", "per_day", "cap"),
+    [
+        ("Too many tokens, please wait before trying again.", "tokens", False, None),
+        ("Too many tokens per day, please wait before trying again.", "tokens", True, None),
+        ("Tokens per minute limit exceeded - too many tokens processed.", "tokens", False, None),
+        ("Too many requests, please wait before trying again.", "", False, None),  # each 429 is that
+        ("Limit reached in org-x on requests per min. Limit: 60.000000 / min. Current: 70.", "requests", False, 60),
+    ],
+)
+def test_the_quota_that_a_message_alone_names_is_read(message, unit, per_day, cap):
+    found = DIALECTS["openai"].push_back(429, {}, json.dumps({"message": message}).encode())
+    assert found is not None
+    told = [(one.unit, one.per_day, one.stated_cap) for one in found.violations]
+    assert told == ([(unit, per_day, cap)] if unit else [])
 
 
 @every_case(

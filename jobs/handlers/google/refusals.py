@@ -19,6 +19,7 @@ from ratelimits.feedback import (
     items_of,
     objects_of,
     short_text,
+    wait_in_words,
 )
 from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 
@@ -31,7 +32,6 @@ _QUOTA_IN_MESSAGE = re.compile(r"quota metric '([^']{1,200})'(?: and limit '([^'
 QUOTA_OF_ZERO = re.compile(
     r"quota exceeded for metric: [^\s,]{1,200}, limit: 0(?![0-9.])|doesn't have a free quota tier", re.IGNORECASE
 )
-_RETRY_IN_MESSAGE = re.compile(r"Please retry in ([0-9]{1,30}(?:\.[0-9]{1,9})?s)")
 
 
 def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
@@ -60,11 +60,8 @@ def read_details(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     details = objects_of(error.get("details"))
     found = list(dict.fromkeys(_violations(details, message)))[:MAX_VIOLATIONS]
     hints = (_duration(detail.get("retryDelay")) for detail in details)
-    in_message = _RETRY_IN_MESSAGE.search(message)
     retry_after = (
-        told_delay(headers)
-        or next((hint for hint in hints if hint is not None), None)
-        or (_duration(in_message[1]) if in_message else None)
+        told_delay(headers) or next((hint for hint in hints if hint is not None), None) or wait_in_words(message)
     )
     return PushBack(tuple(found), retry_after)
 

@@ -18,6 +18,7 @@ from ratelimits.feedback import (
     error_of,
     short_text,
     stated_violation,
+    wait_in_words,
 )
 from ratelimits.quota_names import read_quota_name, read_unit
 from ratelimits.rate_headers import read_quotas
@@ -181,7 +182,7 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
         return None
     message = short_text(error.get("message"), most=10_000)
     said = _LIMIT_IN_MESSAGE.search(message)
-    retry_after = told_delay(headers) or reset_told(error, message)
+    retry_after = told_delay(headers) or wait_in_words(message) or reset_told(error, message)
     if said:
         read = read_quota_name(said[2])
         cap = cap_of(said[1].replace(",", "")) if read.period == "minute" else None

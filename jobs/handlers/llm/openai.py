@@ -23,7 +23,7 @@ from ratelimits.feedback import (
     is_of_a_quota,
     refusal_in_headers,
     short_text,
-    told_span,
+    wait_in_words,
 )
 from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 from ratelimits.rate_headers import StatedQuota, read_units
@@ -116,9 +116,8 @@ WORDS = ErrorWords(
     ),
     account_codes=frozenset({"account_deactivated"}),
 ).beside(anthropic.WORDS, gemini.WORDS)
-_LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
+_LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:.]{0,40})[:.](?: Limit:? ([0-9]{1,30}))?")
 _REQUESTED = re.compile(r"[ ,]Requested:? ~?([0-9]{1,30})")
-_RETRY_IN_MESSAGE = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
 # OpenAI and OpenRouter; LiteLLM. They are parts of the input.
 OF_INPUT = {
     "cached_tokens": "cached_tokens",
@@ -345,11 +344,11 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     headers = {**_headers_in(error), **headers}
     gauges = [quota for quota in read_units(headers) if quota.remaining is not None]
     violation = _violation(error, message, gauges)
-    in_message = _RETRY_IN_MESSAGE.search(message)
     gauge = _gauge_of(violation, gauges) if violation else None
     retry_after = (
         told_delay(headers)
-        or (told_span(in_message[1]) if in_message else reset_told(error, message))
+        or wait_in_words(message)
+        or reset_told(error, message)
         or (bounded_delay(gauge.reset_seconds or 0.0) if gauge else None)
     )
     found = refusal_in_headers(headers, retry_after)
