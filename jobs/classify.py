@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import SHOULD_RETRY, Outcome, ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, SCHEMA_MISMATCH, SHOULD_RETRY, Outcome, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, NO_QUOTA
 from jobs.handlers.refusals import parse_refusal
 from jobs.handlers.registry import UnknownKind
@@ -69,11 +69,11 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "invalid_payload": "The payload no longer fits the handler's schema. Edit it and requeue.",
     "handler_error": "The handler has a bug: its attempts' traceback says where. Fix it, then requeue.",
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
-    "schema_mismatch": (
+    SCHEMA_MISMATCH: (
         "No answer of the model fitted the schema; the message says where. Loosen it, or say more in the prompt, "
         "or take another model; then requeue."
     ),
-    "answer_blocked": "The model refuses this prompt. Say it in another way, or take another model; then requeue.",
+    ANSWER_BLOCKED: "The model refuses this prompt. Say it in another way, or take another model; then requeue.",
     "answer_cut": "The answer needs more output tokens than it may have. Raise max_output_tokens, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_too_large": (
@@ -124,6 +124,8 @@ UNSTORABLE_ESCAPE = re.compile(
 # Too slow, or too early: the call might have been a replay (RFC 8470, 5.2).
 _ASKS_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY})
 UNANSWERED = frozenset({"timeout", "connection_broken"})
+# Codes that say more than the status beside them, whose remedy could even repeat the effect of an unknown outcome.
+_SAY_MORE = frozenset({OUTCOME_UNKNOWN, CONTEXT_TOO_LONG, NO_QUOTA, ANSWER_BLOCKED, SCHEMA_MISMATCH, *OF_RECEIVERS})
 DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
 
 
@@ -144,10 +146,7 @@ class Failure:
 
     @property
     def remedy(self) -> str:
-        # Check this code before the status, whose remedy may be a requeue: that could repeat the call's effect.
-        if self.code == OUTCOME_UNKNOWN:
-            return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
-        if self.code in {CONTEXT_TOO_LONG, NO_QUOTA} or self.code in OF_RECEIVERS:
+        if self.code in _SAY_MORE:
             return REMEDIES_BY_CODE[self.code]
         if self.status in REMEDIES:
             return REMEDIES[self.status]

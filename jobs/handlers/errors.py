@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ratelimits.feedback import PushBack
 
 SHOULD_RETRY = "should_retry"
+# Codes of answers that are not what was asked for: the model or its provider will not answer, or no answer fits.
+ANSWER_BLOCKED, SCHEMA_MISMATCH = "answer_blocked", "schema_mismatch"
 
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 

@@ -261,6 +261,16 @@ def test_a_job_that_every_member_forbids_fails_itself_and_counts_against_none():
     assert "refused with 3 of its pool's credentials" in letter.error_message
 
 
+def test_content_that_is_blocked_with_a_403_counts_against_no_member_and_fails_its_job_at_once():
+    make_pool(members=["key-1", "key-2"])
+    submit(5)
+    for job in Claimer().claim():
+        refuse(job, status=403, code="answer_blocked")
+    assert not CredentialRefusal.objects.exists()
+    assert set(Job.objects.values_list("status", flat=True)) == {JobState.FAILED}
+    assert "its pool's credentials" not in DeadLetter.objects.earliest("pk").error_message
+
+
 def test_a_job_refused_by_all_waits_and_fails_once_others_were_accepted_since():
     make_pool(members=["key-1"])
     submit(1)

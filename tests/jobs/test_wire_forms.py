@@ -16,7 +16,7 @@ from aiohttp import web
 
 from jobs.classify import failure_of, is_outage, is_retryable
 from jobs.handlers.batch_form import Access, Remote
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import batch_form
@@ -163,6 +163,14 @@ def test_each_servers_words_for_too_long_are_that():
         codes[form["server"]] = told.code, is_retryable(told, repeatable=True) or is_outage(told)
     assert len(codes) == 30
     assert set(codes.values()) == {(CONTEXT_TOO_LONG, False)}, codes
+
+
+def test_content_that_is_blocked_in_a_stream_is_not_asked_for_again():
+    begun = {"choices": [{"delta": {"content": "Half"}}], "usage": {"prompt_tokens": 40, "completion_tokens": 3}}
+    for error in ({"code": "data_inspection_failed", "message": "oh"}, {"message": "Content Exists Risk", "code": 400}):
+        told = broken_off("openai", begun, {"error": error})
+        assert (told.code, told.status, told.outcome) == (ANSWER_BLOCKED, 400, "answered")
+        assert not is_retryable(told, repeatable=True)
 
 
 def test_what_only_sounds_as_if_an_input_were_too_long_is_something_else():

@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from jobs.classify import Failure, failure_of, is_retryable, with_push_back
+from jobs.classify import REMEDIES_BY_CODE, Failure, failure_of, is_retryable, with_push_back
 from jobs.features.budget_holds.spend import may_have_cost
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.providers import DIALECTS
@@ -75,6 +75,14 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "gemini_billing": (403, "billing_disabled", None, False, True),
     "gateway_passes_on_anthropic": (400, CONTEXT_TOO_LONG, None, False, False),
     "gateway_passes_on_gemini": (400, CONTEXT_TOO_LONG, None, False, False),
+    "azure_filter": (400, ANSWER_BLOCKED, None, False, False),
+    "azure_filter_by_a_gateway": (400, ANSWER_BLOCKED, None, False, False),
+    "deepseek_risk": (400, ANSWER_BLOCKED, None, False, False),
+    "deepseek_risk_of_before": (400, ANSWER_BLOCKED, None, False, False),
+    "xai_safety": (403, ANSWER_BLOCKED, None, False, False),
+    "dashscope_inspection": (400, ANSWER_BLOCKED, None, False, False),
+    "dashscope_inspection_with_500": (400, ANSWER_BLOCKED, None, False, False),
+    "anthropic_filter": (400, ANSWER_BLOCKED, None, False, False),
 }
 
 
@@ -201,6 +209,9 @@ def test_credit_that_ends_inside_an_answer_is_gone():
     with pytest.raises(ProviderError) as failed:
         reader.take(b'data: {"error": {"code": 402, "message": "This request requires more credits."}}\n\n')
     assert (failed.value.status, failed.value.code) == (402, "credit_gone")
+def test_content_that_a_provider_does_not_take_is_told_as_that():
+    blocked = [name for name, meaning in MEANING.items() if meaning[1] == ANSWER_BLOCKED]
+    assert {refused(name).remedy for name in blocked} == {REMEDIES_BY_CODE[ANSWER_BLOCKED]}
 
 
 def test_a_host_that_is_known_answers_in_its_own_form_alone():

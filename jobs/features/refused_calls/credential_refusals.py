@@ -15,6 +15,7 @@ from http import HTTPStatus
 from uuid import UUID
 
 from jobs.classify import Failure
+from jobs.handlers.errors import ANSWER_BLOCKED
 from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from jobs.services.finish.encrypted_outcomes import outward
@@ -41,8 +42,8 @@ class Rerouted:
 
 
 def is_refused(failure: Failure) -> bool:
-    """Whether a provider, or QueueOps itself, refused the credential."""
-    return (
+    """Whether a provider, or QueueOps itself, refused the credential; some refuse a job's own content with a 403."""
+    return failure.code != ANSWER_BLOCKED and (
         failure.code in ACCOUNT_CLOSED
         or failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         or failure.code in OF_SECRET

@@ -27,6 +27,7 @@ from jobs.features.fallback.fallback import WaitsForWay, reroute
 from jobs.features.fallback.ways import NAMED
 from jobs.features.pools.pools import pools_served
 from jobs.features.refused_calls.models import MAX_NAME_LENGTH
+from jobs.handlers.errors import ANSWER_BLOCKED
 from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from jobs.models import Job, PauseSwitch, RefusedCalls
@@ -157,7 +158,7 @@ def whose(job: Job) -> Q:
 
 
 def _refusal_of(job: ClaimedJob, failure: Failure) -> SharedRefusal | None:
-    if failure.outcome == "not_sent" or failure.push_back is not None:
+    if failure.outcome == "not_sent" or failure.push_back is not None or failure.code == ANSWER_BLOCKED:
         return None
     pool = pool_of_lane(job.lane)
     credential = f"{MARK}{pool}" if pool else job.credential or ""

@@ -49,6 +49,7 @@ WORDS = ErrorWords(
         r"^you have reached your specified (?:\w+ )?api usage limits",
         r"^insufficient balance \(1008\)",  # MiniMax, which speaks this dialect, too
     ),
+    blocked=phrases(r"blocked by content filtering policy"),
 )
 _LIMIT_IN_MESSAGE = re.compile(r"rate limit of ([0-9,]{1,30}) ((?:input |output |)(?:tokens|requests) per [a-z]{1,10})")
 # Anthropic states input tokens in three parts; our `input_tokens` is their sum.

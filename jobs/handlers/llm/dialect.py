@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +221,8 @@ class ErrorWords:
         no_credit: Phrases of messages that say so.
         no_quota: Phrases of messages that say that the account has no quota at all for the model.
         account_codes: Codes, in lower case, for a closed account or key: every other request gets the same answer.
+        blocked_codes: Codes for a request whose content the provider does not take.
+        blocked: Phrases of messages that say so.
     """
 
     too_long_codes: frozenset[str] = frozenset()
@@ -229,25 +231,25 @@ class ErrorWords:
     no_credit: tuple[re.Pattern[str], ...] = ()
     no_quota: tuple[re.Pattern[str], ...] = ()
     account_codes: frozenset[str] = frozenset()
+    blocked_codes: frozenset[str] = frozenset()
+    blocked: tuple[re.Pattern[str], ...] = ()
 
     def beside(self, *others: ErrorWords) -> ErrorWords:
         """Return these words together with the others' words."""
-        every = (self, *others)
-        return ErrorWords(
-            too_long_codes=frozenset().union(*(words.too_long_codes for words in every)),
-            too_long=tuple(pattern for words in every for pattern in words.too_long),
-            no_credit_codes=frozenset().union(*(words.no_credit_codes for words in every)),
-            no_credit=tuple(pattern for words in every for pattern in words.no_credit),
-            no_quota=tuple(pattern for words in every for pattern in words.no_quota),
-            account_codes=frozenset().union(*(words.account_codes for words in every)),
-        )
+        joined = ErrorWords()
+        for words in (self, *others):
+            every = {one.name: (getattr(joined, one.name), getattr(words, one.name)) for one in fields(ErrorWords)}
+            joined = ErrorWords(
+                **{name: a | b if isinstance(a, frozenset) else a + b for name, (a, b) in every.items()}
+            )
+        return joined
 
 
 def codes_of(error: Mapping[str, Any]) -> set[str]:
-    """Return the codes of an error object: its own, its type, and Anthropic's `details.error_code`."""
-    details = error.get("details")
-    inner = details.get("error_code") if isinstance(details, dict) else None
-    return {code for code in (error.get("code"), error.get("type"), inner) if isinstance(code, str)}
+    """Return the codes of an error object: its own, its type, Anthropic's `details.error_code`, Azure's inner one."""
+    nested = ((error.get("details"), "error_code"), (error.get("innererror"), "code"))
+    inner = [one.get(name) for one, name in nested if isinstance(one, dict)]
+    return {code for code in (error.get("code"), error.get("type"), *inner) if isinstance(code, str)}
 
 
 def reset_told(error: Mapping[str, Any], message: str) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import UNTOLD, ProviderError, Used, asks_again, retry_after_of
+from jobs.handlers.errors import ANSWER_BLOCKED, UNTOLD, ProviderError, Used, asks_again, retry_after_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
@@ -63,8 +63,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         return _no_quota(service, said, status=response.status)
     code = _failure_code(response.status, error, words)
     return ProviderError(
-        # A 500 would be asked again, and count as an outage.
-        HTTPStatus.BAD_REQUEST.value if code == CONTEXT_TOO_LONG else response.status,
+        _status_of_refusal(response.status, code),
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
         code=code,
         retry_after=retry_after_of(response, push_back),
@@ -75,19 +74,30 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
 
 
 def _failure_code(status: int, error: dict[str, Any], words: ErrorWords) -> str:
-    """Return `context_too_long`, the provider's own code, or `http_` and the status."""
-    if status in _TOO_LONG_STATUSES and _says_too_long(error, words):
-        return CONTEXT_TOO_LONG
+    """Return `context_too_long`, `answer_blocked`, the provider's own code, or `http_` and the status."""
+    fault = "" if status == HTTPStatus.TOO_MANY_REQUESTS else _fault_of_input(error, words)
+    if fault == ANSWER_BLOCKED or (fault and status in _TOO_LONG_STATUSES):
+        return fault
     return _code(error) or f"http_{status}"
 
 
-def _says_too_long(error: dict[str, Any], words: ErrorWords) -> bool:
-    return bool(codes_of(error) & words.too_long_codes) or _says(error, words.too_long)
+def _fault_of_input(error: dict[str, Any], words: ErrorWords) -> str:
+    """Return `context_too_long` or `answer_blocked`, where an error says so of its input; else an empty text."""
+    codes = codes_of(error)
+    if codes & words.too_long_codes or _says(error, words.too_long):
+        return CONTEXT_TOO_LONG
+    return ANSWER_BLOCKED if codes & words.blocked_codes or _says(error, words.blocked) else ""
 
 
 def _says(error: dict[str, Any], phrases: Sequence[re.Pattern[str]]) -> bool:
     message = error.get("message")
     return isinstance(message, str) and any(one.search(message) for one in phrases)
+
+
+def _status_of_refusal(status: int, code: str) -> int:
+    """Return the status, but 400 for a 5xx of which the input is at fault: it is no outage, and not asked again."""
+    at_fault = code in (CONTEXT_TOO_LONG, ANSWER_BLOCKED) and status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return HTTPStatus.BAD_REQUEST.value if at_fault else status
 
 
 def _has_no_credit(error: dict[str, Any], said: str, words: ErrorWords) -> bool:
@@ -124,11 +134,9 @@ def error_event(
         return _credit_gone(service, said)
     if _says(error, dialect.words.no_quota):
         return _no_quota(service, said)
-    if _says_too_long(error, dialect.words):
-        too_long = f"{service} broke off: {said}"
-        return ProviderError(
-            HTTPStatus.BAD_REQUEST.value, too_long, code=CONTEXT_TOO_LONG, outcome="answered", used=used
-        )
+    if fault := _fault_of_input(error, dialect.words):
+        broke_off = f"{service} broke off: {said}"
+        return ProviderError(HTTPStatus.BAD_REQUEST.value, broke_off, code=fault, outcome="answered", used=used)
     codes = codes_of(error)
     status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes else _status_of(error.get("code"))
     outage = next((_OUTAGES[code] for code in codes & _OUTAGES.keys()), None)

@@ -115,6 +115,19 @@ WORDS = ErrorWords(
         r"\bbalance is insufficient",
     ),
     account_codes=frozenset({"account_deactivated"}),
+    blocked_codes=frozenset(
+        {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "data_inspection_failed"}
+    ),
+    # Azure; DeepSeek; xAI; DashScope; OpenAI; OpenRouter; Z.ai, Zhipu.
+    blocked=phrases(
+        r"triggering Azure OpenAI's content management policy",
+        r"\bcontent exists risk\b",
+        r"content violates usage guidelines",
+        r"may contain inappropriate content",
+        r"flagged as potentially violating our usage policy",
+        r"\byour input was flagged\b",
+        r"potentially unsafe or sensitive content|可能包含不安全或敏感内容",
+    ),
 ).beside(anthropic.WORDS, gemini.WORDS)
 _LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:.]{0,40})[:.](?: Limit:? ([0-9]{1,30}))?")
 _REQUESTED = re.compile(r"[ ,]Requested:? ~?([0-9]{1,30})")

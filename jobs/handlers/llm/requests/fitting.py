@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, SCHEMA_MISMATCH, ProviderError
 from jobs.handlers.http.answers import one_line
 from jobs.handlers.llm.dialect import Dialect, Generation
 
 from .payload import LlmGenerate
 from .schemas import Unfit, read_fitting
 
-SCHEMA_MISMATCH, ANSWER_CUT, ANSWER_BLOCKED = "schema_mismatch", "answer_cut", "answer_blocked"
+ANSWER_CUT = "answer_cut"
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
 
 

@@ -118,6 +118,7 @@ def test_what_is_stated_of_an_account_stops_it_at_once_and_no_other_key_and_spen
         (401, "invalid_api_key", True),
         (400, "invalid_request_error", False),
         (422, "http_422", False),
+        (403, "answer_blocked", False),  # the content of each is its own fault
     ],
     undone=True,
 )
