@@ -50,6 +50,12 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "moonshot_no_credit": (402, "credit_gone", None, False, True),
     "moonshot_not_active": (402, "credit_gone", None, False, True),
     "xai_no_credit": (402, "credit_gone", None, False, True),
+    "xai_new_team": (402, "credit_gone", None, False, True),
+    "xai_out_of_credits": (402, "credit_gone", None, False, True),
+    "xai_permission": (403, "http_403", None, False, False),
+    "dashscope_overdue": (402, "credit_gone", None, False, True),
+    "dashscope_tokens_a_minute": (429, "insufficient_quota", ("tokens", None), True, False),
+    "dashscope_free_tier_of_a_model": (403, "http_403", None, False, False),  # other models go on
     "minimax_no_credit": (402, "credit_gone", None, False, True),
     "minimax_no_credit_in_anthropics_form": (402, "credit_gone", None, False, True),
     "siliconflow_no_credit": (402, "credit_gone", None, False, True),

@@ -220,6 +220,7 @@ class ErrorWords:
         no_credit_codes: Codes for an account whose credit is used up.
         no_credit: Phrases of messages that say so.
         no_quota: Phrases of messages that say that the account has no quota at all for the model.
+        comes_back: Phrases of messages about a quota that comes back, though their code is one of `no_credit_codes`.
         account_codes: Codes, in lower case, for a closed account or key: every other request gets the same answer.
         blocked_codes: Codes for a request whose content the provider does not take.
         blocked: Phrases of messages that say so.
@@ -230,9 +231,16 @@ class ErrorWords:
     no_credit_codes: frozenset[str] = frozenset()
     no_credit: tuple[re.Pattern[str], ...] = ()
     no_quota: tuple[re.Pattern[str], ...] = ()
+    comes_back: tuple[re.Pattern[str], ...] = ()
     account_codes: frozenset[str] = frozenset()
     blocked_codes: frozenset[str] = frozenset()
     blocked: tuple[re.Pattern[str], ...] = ()
+
+    def has_no_credit(self, codes: set[str], message: str) -> bool:
+        """Whether an error with these codes says that the credit is used up."""
+        if codes & self.no_credit_codes:
+            return not any(one.search(message) for one in self.comes_back)
+        return any(one.search(message) for one in self.no_credit)
 
     def beside(self, *others: ErrorWords) -> ErrorWords:
         """Return these words together with the others' words."""

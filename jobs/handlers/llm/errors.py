@@ -56,7 +56,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     push_back = dialect.push_back(response.status, response.headers, response.body)
     said = _said(error, secrets) or excerpt
     words = dialect.words
-    if response.status == HTTPStatus.PAYMENT_REQUIRED or _has_no_credit(error, said, words):
+    if response.status == HTTPStatus.PAYMENT_REQUIRED or words.has_no_credit(codes_of(error), said):
         # OpenAI says this with a 429, Anthropic with a 400; no wait brings the credit back.
         return _credit_gone(service, said, status=response.status)
     if _says(error, words.no_quota):
@@ -100,10 +100,6 @@ def _status_of_refusal(status: int, code: str) -> int:
     return HTTPStatus.BAD_REQUEST.value if at_fault else status
 
 
-def _has_no_credit(error: dict[str, Any], said: str, words: ErrorWords) -> bool:
-    return bool(codes_of(error) & words.no_credit_codes) or any(one.search(said) for one in words.no_credit)
-
-
 def _credit_gone(service: str, said: str, **details: Any) -> ProviderError:
     return ProviderError(
         HTTPStatus.PAYMENT_REQUIRED.value,
@@ -130,7 +126,8 @@ def error_event(
 ) -> ProviderError:
     """Read an error that comes inside an answer that began as a success; `used`: what the answer states."""
     said = _said(error, secrets)
-    if _status_of(error.get("code")) == HTTPStatus.PAYMENT_REQUIRED or _has_no_credit(error, said, dialect.words):
+    has_no_credit = dialect.words.has_no_credit(codes_of(error), said)
+    if has_no_credit or _status_of(error.get("code")) == HTTPStatus.PAYMENT_REQUIRED:
         return _credit_gone(service, said)
     if _says(error, dialect.words.no_quota):
         return _no_quota(service, said)

@@ -106,14 +106,20 @@ WORDS = ErrorWords(
             "insufficient_balance_error",
             "insufficient_balance",
             "insufficient_user_quota",
+            "personal-team-blocked:spending-limit",
+            "Arrearage",
         }
     ),
-    # xAI; Moonshot; SiliconFlow and gateways.
+    # xAI, three times; DashScope; Moonshot; SiliconFlow and gateways.
     no_credit=phrases(
         r"used all available credits or reached its monthly spending limit",
+        r"teams? doesn't have any credits",
+        r"you have run out of credits",
+        r"make sure your account is in good standing",
         r"suspended due to insufficient balance",
         r"\bbalance is insufficient",
     ),
+    comes_back=phrases(r"error-code#token-limit"),  # DashScope's tokens a minute, as `insufficient_quota`
     account_codes=frozenset({"account_deactivated"}),
     blocked_codes=frozenset(
         {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "data_inspection_failed"}
@@ -351,9 +357,9 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     if not is_of_a_quota(status, headers, body):
         return None
     error = error_of(body)
-    if codes_of(error) & WORDS.no_credit_codes:
-        return None
     message = short_text(error.get("message"), most=10_000)
+    if codes_of(error) & WORDS.no_credit_codes and WORDS.has_no_credit(codes_of(error), message):
+        return None
     headers = {**_headers_in(error), **headers}
     gauges = [quota for quota in read_units(headers) if quota.remaining is not None]
     violation = _violation(error, message, gauges)
