@@ -16,7 +16,7 @@ from aiohttp import web
 
 from jobs.classify import failure_of, is_outage, is_retryable
 from jobs.handlers.batch_form import Access, Remote
-from jobs.handlers.errors import ANSWER_BLOCKED, ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, SCHEMA_MISMATCH, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import batch_form
@@ -165,6 +165,20 @@ def test_each_servers_words_for_too_long_are_that():
     assert set(codes.values()) == {(CONTEXT_TOO_LONG, False)}, codes
 
 
+def test_a_models_answer_that_is_no_call_of_a_tool_is_asked_for_again_and_paid_for():
+    for reason in ("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"):
+        usage = {"promptTokenCount": 40, "candidatesTokenCount": 9, "totalTokenCount": 49}
+        line = {"candidates": [{"content": {}, "finishReason": reason}], "usageMetadata": usage}
+        payload = LlmGenerate.model_validate(payload_of(provider="gemini"))
+        with pytest.raises(ProviderError, match=f"ended with {reason}") as failed:
+            batch_form(DIALECTS).read(payload, line, ())
+        assert is_retryable(failure_of(failed.value), repeatable=True)
+        assert failed.value.used[1] is not None
+        assert failed.value.used[1].output_tokens == 9
+    told = broken_off("openai", {"error": {"code": "tool_use_failed", "message": "no", "failed_generation": "{"}})
+    assert (told.code, is_retryable(told, repeatable=True)) == (SCHEMA_MISMATCH, True)
+
+
 def test_content_that_is_blocked_in_a_stream_is_not_asked_for_again():
     begun = {"choices": [{"delta": {"content": "Half"}}], "usage": {"prompt_tokens": 40, "completion_tokens": 3}}
     for error in ({"code": "data_inspection_failed", "message": "oh"}, {"message": "Content Exists Risk", "code": 400}):
@@ -218,6 +232,7 @@ def test_what_ends_an_answer_is_complete_whatever_the_server_calls_it():
         ({"finish_reason": "abort"}, ("response_failed", None, "unknown")),
         ({"finish_reason": "insufficient_system_resource"}, ("response_failed", None, "unknown")),
         ({"finish_reason": "network_error"}, ("response_failed", None, "unknown")),
+        ({"finish_reason": "error_finish"}, ("response_failed", None, "unknown")),
     ],
 )
 def test_an_answer_that_its_server_broke_off_is_a_failure_with_its_counts(choice, meaning):

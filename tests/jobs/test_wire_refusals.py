@@ -16,7 +16,7 @@ from aiohttp import web
 
 from jobs.classify import REMEDIES_BY_CODE, Failure, failure_of, is_retryable, with_push_back
 from jobs.features.budget_holds.spend import may_have_cost
-from jobs.handlers.errors import ANSWER_BLOCKED, ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, SCHEMA_MISMATCH, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.providers import DIALECTS
@@ -56,6 +56,8 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "dashscope_overdue": (402, "credit_gone", None, False, True),
     "dashscope_tokens_a_minute": (429, "insufficient_quota", ("tokens", None), True, False),
     "dashscope_free_tier_of_a_model": (403, "http_403", None, False, False),  # other models go on
+    "groq_json": (400, SCHEMA_MISMATCH, None, True, False),
+    "groq_tool": (400, SCHEMA_MISMATCH, None, True, False),
     "minimax_no_credit": (402, "credit_gone", None, False, True),
     "minimax_no_credit_in_anthropics_form": (402, "credit_gone", None, False, True),
     "siliconflow_no_credit": (402, "credit_gone", None, False, True),

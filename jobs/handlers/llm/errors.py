@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import ANSWER_BLOCKED, UNTOLD, ProviderError, Used, asks_again, retry_after_of
+from jobs.handlers.errors import (
+    ANSWER_BLOCKED,
+    SCHEMA_MISMATCH,
+    UNTOLD,
+    ProviderError,
+    Used,
+    asks_again,
+    retry_after_of,
+)
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
@@ -70,15 +78,16 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         outcome="answered",
         details={**({} if error else {"excerpt": excerpt}), **asks_again(response)},
         push_back=push_back,
+        repeat=_repeat(code),
     )
 
 
 def _failure_code(status: int, error: dict[str, Any], words: ErrorWords) -> str:
-    """Return `context_too_long`, `answer_blocked`, the provider's own code, or `http_` and the status."""
+    """Return the code of a fault of the input, else the provider's own, else `http_` and the status."""
     fault = "" if status == HTTPStatus.TOO_MANY_REQUESTS else _fault_of_input(error, words)
     if fault == ANSWER_BLOCKED or (fault and status in _TOO_LONG_STATUSES):
         return fault
-    return _code(error) or f"http_{status}"
+    return _code(error, words) or f"http_{status}"
 
 
 def _fault_of_input(error: dict[str, Any], words: ErrorWords) -> str:
@@ -134,7 +143,7 @@ def error_event(
     if fault := _fault_of_input(error, dialect.words):
         broke_off = f"{service} broke off: {said}"
         return ProviderError(HTTPStatus.BAD_REQUEST.value, broke_off, code=fault, outcome="answered", used=used)
-    codes = codes_of(error)
+    codes, code = codes_of(error), _code(error, dialect.words) or "stream_error"
     status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes else _status_of(error.get("code"))
     outage = next((_OUTAGES[code] for code in codes & _OUTAGES.keys()), None)
     push_back = None
@@ -143,10 +152,11 @@ def error_event(
     return ProviderError(
         status or outage,
         f"{service} broke off: {said}" if said else f"{service} broke off.",
-        code=_code(error) or "stream_error",
+        code=code,
         retry_after=push_back.retry_after if push_back else None,
         outcome="unknown" if status is None else "answered",
         push_back=push_back,
+        repeat=_repeat(code),
         used=used,
     )
 
@@ -225,8 +235,15 @@ def _said(error: dict[str, Any], secrets: tuple[str, ...]) -> str:
     return one_line(storable(message, secrets)) if isinstance(message, str) else ""
 
 
-def _code(error: dict[str, Any]) -> str:
-    """Return the provider's own name of the failure, the most exact one."""
+def _repeat(code: str) -> bool | None:
+    """Return True if another answer may fit, though the status says that the request is at fault."""
+    return True if code == SCHEMA_MISMATCH else None
+
+
+def _code(error: dict[str, Any], words: ErrorWords) -> str:
+    """Return `schema_mismatch`, or the provider's own name of the failure, the most exact one."""
+    if codes_of(error) & words.misfit_codes:
+        return SCHEMA_MISMATCH
     details = error.get("details")
     entries = details if isinstance(details, list) else []
     reasons = [entry.get("reason") for entry in entries if isinstance(entry, dict)]

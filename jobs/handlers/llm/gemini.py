@@ -25,6 +25,8 @@ WORDS = ErrorWords(
 _COUNTS_THOUGHTS = re.compile(r"gemini-[12]\b")
 _BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # as Google maps OpenAI's words
 _ROLES = {"user": "user", "assistant": "model"}
+# The model wrote something else than the call or the answer that it meant, and another attempt may bring it.
+_MISFITS = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _COUNTS = {
     "promptTokenCount": "input_tokens",
@@ -103,6 +105,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
                 # Each function call comes whole, even in a stream.
                 arguments = call.get("args") or {}
                 answer.add_call(len(answer.calls), name=call.get("name"), call_id=call.get("id"), arguments=arguments)
+    answer.failed |= candidate.get("finishReason") in _MISFITS
     feedback = event.get("promptFeedback")
     blocked = feedback.get("blockReason") if isinstance(feedback, dict) else None
     answer.note(

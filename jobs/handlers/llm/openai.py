@@ -62,8 +62,8 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
-# OpenRouter; vLLM and SGLang; DeepSeek; Z.ai: the server broke the answer off, and another attempt may bring all of it.
-_BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
+# OpenRouter, relays; vLLM, SGLang; DeepSeek; Z.ai: the server broke the answer off, and another attempt may bring it.
+_BROKEN_OFF = re.compile(r"error(?:_.*)?|abort|insufficient_system_resource|network_error")
 # An OpenAI-compatible gateway may stand before any provider, and passes on that provider's error messages.
 WORDS = ErrorWords(
     too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
@@ -134,6 +134,7 @@ WORDS = ErrorWords(
         r"\byour input was flagged\b",
         r"potentially unsafe or sensitive content|可能包含不安全或敏感内容",
     ),
+    misfit_codes=frozenset({"json_validate_failed", "tool_use_failed", "output_parse_failed"}),  # Groq
 ).beside(anthropic.WORDS, gemini.WORDS)
 _LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:.]{0,40})[:.](?: Limit:? ([0-9]{1,30}))?")
 _REQUESTED = re.compile(r"[ ,]Requested:? ~?([0-9]{1,30})")
@@ -241,7 +242,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
             answer.refuse(message.get("refusal"))
             _add_calls(answer, message.get("tool_calls"))
         reason = choice.get("finish_reason")
-        answer.failed |= isinstance(reason, str) and reason in _BROKEN_OFF
+        answer.failed |= isinstance(reason, str) and _BROKEN_OFF.fullmatch(reason) is not None
         answer.note(finish_reason=reason)
         _count(answer, choice.get("usage"))
     answer.note(model=event.get("model"), answer_id=event.get("id"), tier=event.get("service_tier"))

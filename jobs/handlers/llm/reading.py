@@ -12,7 +12,6 @@ from jobs.handlers.errors import ProviderError
 from . import errors as llm_errors
 from .dialect import Dialect, Generation
 
-_UNTOLD = {"code": "response_failed"}  # the provider does not say what failed
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _HEARTBEATS = frozenset({"ping", "keepalive", "heartbeat"})
 
@@ -100,7 +99,7 @@ class AnswerReader:
         if not self._is_stream:
             self.take_whole(body)
         elif self.answer.failed:
-            raise self._failed(_UNTOLD)
+            raise self._broken_off()
         elif self.answer.finish_reason is None and not (self._saw_end and self.answer.pieces):
             raise llm_errors.cut(self._service)
 
@@ -114,7 +113,7 @@ class AnswerReader:
             self._absorb(event)
         answer = self.answer
         if answer.failed:
-            raise self._failed(_UNTOLD)
+            raise self._broken_off()
         if not answer.pieces and answer.finish_reason is None and answer.vectors is None:
             raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
 
@@ -144,6 +143,11 @@ class AnswerReader:
         if not self._dialect.knows(event):
             raise llm_errors.malformed(self._service, "the answer is of no known form")
         self._dialect.absorb(self.answer, event)
+
+    def _broken_off(self) -> ProviderError:
+        """Return the error of an answer that failed, and whose provider does not say why."""
+        reason = self.answer.finish_reason
+        return self._failed({"code": "response_failed", "message": reason and f"the answer ended with {reason}"})
 
     def _failed(self, error: dict[str, Any]) -> ProviderError:
         dialect, used = self._dialect, (self._dialect.cost(self.answer), self.answer.used())
