@@ -364,7 +364,7 @@ LIMITED = {"code": "rate_limit_exceeded", "message": "slow down"}
         ([response("failed"), {"type": "error", "error": LIMITED}], ("rate_limit_exceeded", 429, "answered")),
         ([{"type": "error", **LIMITED}], ("rate_limit_exceeded", 429, "answered")),
         ([{"error": LIMITED, "response": {"error": None}}], ("rate_limit_exceeded", 429, "answered")),
-        ([{"type": "error", "code": "server_error", "message": "oh"}], ("server_error", None, "unknown")),
+        ([{"type": "error", "code": "server_error", "message": "oh"}], ("server_error", 500, "unknown")),
         ([response("failed", error={"code": "insufficient_quota", "message": ""})], ("credit_gone", 402, "answered")),
         ([TEXT, response("failed")], ("response_failed", None, "unknown")),
     ],

@@ -265,6 +265,11 @@ def broken_off(provider: str, *events: Any) -> Any:
 
 
 def test_servers_that_say_in_a_stream_that_they_fail_are_an_outage_that_opens_the_breaker():
+    words = "Our servers are currently overloaded. Please try again later."
+    overloaded = {"type": "service_unavailable_error", "code": "server_is_overloaded", "message": words}
+    for error, status in ((overloaded, 503), ({"type": "server_error", "code": "stream_error"}, 500)):
+        told = broken_off("openai", {"choices": [{"delta": {"content": "Half"}}]}, {"error": error})
+        assert (told.status, told.outcome, is_outage(told)) == (status, "unknown", True)
     begun = {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}}
     for kind, status in {"overloaded_error": 529, "api_error": 500}.items():
         told = broken_off("anthropic", begun, {"type": "error", "error": {"type": kind, "message": "Overloaded"}})

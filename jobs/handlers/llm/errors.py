@@ -27,8 +27,6 @@ _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
 # Inside a stream, a 429 has these names.
 _REFUSED = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
-# Anthropic says with these that its servers fail, for minutes, under status 200.
-_OUTAGES = {"api_error": 500, "overloaded_error": 529}
 # MiniMax's own API says with these codes, under status 200, what others say with a status.
 _OF_MINIMAX = {
     1001: 504,
@@ -45,6 +43,14 @@ _OF_MINIMAX = {
     2056: 429,
 }
 _OF_ITS_SERVERS = range(2_000)  # its other codes: below, its servers failed; above, the request is wrong
+# Anthropic and OpenAI say with these that their servers fail, for minutes, under status 200.
+_OUTAGES = {
+    "api_error": 500,
+    "server_error": 500,
+    "server_is_overloaded": 503,
+    "service_unavailable_error": 503,
+    "overloaded_error": 529,
+}
 # llama.cpp used to answer 500 for an input that is too long.
 _TOO_LONG_STATUSES = frozenset(
     {
@@ -145,7 +151,7 @@ def error_event(
         return ProviderError(HTTPStatus.BAD_REQUEST.value, broke_off, code=fault, outcome="answered", used=used)
     codes, code = codes_of(error), _code(error, dialect.words) or "stream_error"
     status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes else _status_of(error.get("code"))
-    outage = next((_OUTAGES[code] for code in codes & _OUTAGES.keys()), None)
+    outage = max((_OUTAGES[code] for code in codes & _OUTAGES.keys()), default=None)
     push_back = None
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         push_back = dialect.push_back(status, {}, json.dumps({"error": error}).encode())
