@@ -6,6 +6,7 @@ REFUSED_CALLS = Feature(
     package="jobs.features.refused_calls",
     page="how-to/credential-pools.md",
     duties=("stops.tend_stops",),
+    rounds=("another_way.StoppedRounds",),
     due=("EXISTS (SELECT FROM jobs_pauseswitch WHERE scope = 'refused')",),
     stays={"jobs_refusedcalls": "calls that providers refuse: the other installation finds out by itself"},
 )

@@ -19,13 +19,11 @@ from uuid import UUID
 
 from cachetools import TTLCache, cached
 from django.db import transaction
-from django.db.models import Q, TextField
-from django.db.models.functions import Cast
+from django.db.models import Q
 
 from jobs.classify import Failure
-from jobs.features.fallback.fallback import WaitsForWay, reroute
-from jobs.features.fallback.ways import NAMED
 from jobs.features.pools.pools import pools_served
+from jobs.features.refused_calls.another_way import send_another_way
 from jobs.features.refused_calls.models import MAX_NAME_LENGTH
 from jobs.handlers.errors import ANSWER_BLOCKED
 from jobs.handlers.refusals import ACCOUNT_CLOSED
@@ -41,7 +39,6 @@ from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
 from queueops.core.processes.isolate_failures import one_by_one
-from queueops.core.sealing import MARK as SEALED
 from queueops.core.sql import plain_array, run_sql
 from queueops.tenancy.credential_pools.pools import MARK
 
@@ -142,7 +139,7 @@ def forget() -> None:
 
 
 def jobs_of(row: RefusedCalls) -> Q:
-    """The jobs whose calls this row counts; jobs/sql/fragments/held_back.sql says the same."""
+    """The jobs whose calls this row counts; jobs/sql/fragments/call_counted.sql says the same."""
     credential = Q(credential=row.credential) if row.credential else Q(credential=None) | Q(credential="")
     if row.credential.startswith(MARK):
         credential = Q(lane__contains=f"/{row.credential}/")
@@ -234,23 +231,8 @@ def _hold(row: RefusedCalls) -> bool:
             found = list(Job.objects.select_for_update().filter(pk__in=ids, status__in=WAITING).order_by("pk"))
             Job.objects.filter(pk__in=[job.pk for job in found]).update(held=True, updated_at=Now())
             if row.code in ACCOUNT_CLOSED:
-                has_gone |= bool(_send_another_way(ids))
+                has_gone |= bool(send_another_way(ids))
     return has_gone
-
-
-def _send_another_way(ids: Sequence[UUID]) -> int:
-    """Send waiting jobs another way, if they name one for the case that credit is missing."""
-    waiting = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField()))
-    # An encrypted payload shows only once it is opened whether it names another way.
-    naming = waiting.filter(Q(text__contains=NAMED) | Q(text__contains=SEALED))
-    columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
-    sent = reroute(
-        [
-            WaitsForWay(pk, "no_credit", kind, text, step, project, user, service, model, credential, 0.0)
-            for pk, kind, text, step, project, user, service, model, credential in naming.values_list(*columns)
-        ]
-    )
-    return sent.moved
 
 
 def _let_one_try(row: RefusedCalls) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 from django.test import Client
 
 from jobs.classify import Failure
+from jobs.executor.pump import PLANNING
 from jobs.features.pools.pools import save_pool
-from jobs.features.refused_calls import stops
+from jobs.features.refused_calls import another_way, stops
+from jobs.features.refused_calls.another_way import StoppedRounds
 from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.models import Batch, DeadLetter, Executor, Job, PauseSwitch, RefusedCalls
 from jobs.services.claim.claim import claim_jobs, promote_due
@@ -30,9 +35,10 @@ from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.limits import catalogue
 from ratelimits.models import Limit, QuotaAlert
-from tests.factories import make_project
+from tests.factories import make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.credential_pools import a_credential, make_pool
+from tests.support.plans import explain_file, nodes, rows_read
 from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db
@@ -161,6 +167,43 @@ def test_a_job_that_names_another_way_for_it_goes_that_way_whether_it_was_sent_o
     stops.tend_stops()
     assert Job.objects.filter(credential="key-2", model="other-1", held=False).count() == 5, "those that wait, too"
     assert Job.objects.filter(credential="key-1").count() == 1
+
+
+def test_a_stopped_job_goes_another_way_by_a_host_that_has_its_key_whoever_held_it(settings, monkeypatch):
+    monkeypatch.setattr(another_way, "REROUTED_AT_ONCE", 2)  # several statements, and what goes is behind what stays
+    make_keys("key-1", "key-2")
+    submit(1)
+    refuse(claim(), 402, "credit_gone")
+    submit(3)
+    Project.objects.update(encrypted=True)
+    forget_encrypted()
+    ours = replace(django_settings.QUEUEOPS, payload_keys=(("k1", Fernet.generate_key().decode()),), debug=False)
+    settings.QUEUEOPS = ours
+    submit(3, fallback=[{"credential": "key-2", "model": "other-1", "when": ["no_credit"]}])
+    lacking, having = StoppedRounds(uuid4()), StoppedRounds(uuid4())
+    settings.QUEUEOPS = replace(ours, payload_keys=(("k2", Fernet.generate_key().decode()),))
+    stops.tend_stops()
+    lacking.do(1.0)
+    assert Job.objects.filter(credential="key-1", held=True).count() == 7 - 1, "all but the job that tries"
+    settings.QUEUEOPS = ours
+    lacking.do(2.0)  # it has been through all of them, and rests
+    assert not Job.objects.filter(credential="key-2").exists()
+    having.do(1.0)
+    assert Job.objects.filter(credential="key-2", model="other-1", held=False).count() == 3
+    assert Job.objects.filter(credential="key-1", held=True).count() == 3
+
+
+def test_a_round_reads_a_bounded_number_of_held_jobs():
+    make_keys("key-1")
+    submit(1)
+    refuse(claim(), 402, "credit_gone")
+    Job.objects.filter(pk__in=[job.pk for job in make_jobs(3000)]).update(held=True)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobs_job")
+        for name, value in PLANNING:
+            cursor.execute(f"SET LOCAL {name} = {value}")
+    looking = {"after": another_way.NO_ID, "most": 200, "kinds": ["llm.generate"], "codes": ["credit_gone"]}
+    assert max(rows_read(node) for node in nodes(explain_file("jobs", "choose_stopped", **looking))) <= 200
 
 
 def test_a_pools_key_without_credit_is_out_after_one_call_and_its_job_goes_on():
