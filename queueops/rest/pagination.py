@@ -68,18 +68,65 @@ class NewestFirst(BasePagination):
         Returns:
             The rows of a page, and the key after which the next one begins; None on the last page.
         """
+        weight = getattr(view, "weight", None)
+        light = rows if weight is None else self.places(rows).annotate(weighs=weight)
         if (every := getattr(view, "looks_through", None)) is not None:
-            return _look_through(rows, every, after=after, size=size)
+            found, last = self._look_through(light, every, after=after, size=size)
+        else:
+            found, last = self._first_of(light, after=after, size=size, view=view)
+        return (found, last) if weight is None else self._not_too_large(rows, found, last)
+
+    def _first_of(self, rows: QuerySet[Any], *, after: Any, size: int, view: Any) -> tuple[list[Any], Any]:
         if after is not None:
-            rows = rows.filter(pk__lt=after)
+            rows = self.behind(rows, after)
         # With the bare key, the planner may read all rows from the newest to the oldest to find a few.
-        rows = rows.order_by(Coalesce("pk", "pk").desc() if getattr(view, "finds_first", False) else "-pk")
-        if (weight := getattr(view, "weight", None)) is None:
-            found = list(rows[: size + 1])
-            return found[:size], found[size - 1].pk if len(found) > size else None
-        sizes = list(rows.values_list("pk", weight)[: size + 1])
-        keys = [key for key, _ in sizes[: fitting(size_of for _, size_of in sizes[:size])]]
-        return list(rows.filter(pk__in=keys)), keys[-1] if len(sizes) > len(keys) else None
+        rows = rows.order_by(Coalesce("pk", "pk").desc()) if getattr(view, "finds_first", False) else self.ordered(rows)
+        found = list(rows[: size + 1])
+        return found[:size], self.place_of(found[size - 1]) if len(found) > size else None
+
+    def ordered(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Order rows as the list shows them; a list of another order has its own form of these four methods."""
+        return rows.order_by("-pk")
+
+    def place_of(self, row: Any) -> Any:
+        """Return the place of a row in the list, which a cursor names."""
+        return row.pk
+
+    def behind(self, rows: QuerySet[Any], place: Any) -> QuerySet[Any]:
+        return rows.filter(pk__lt=place)
+
+    def down_to(self, rows: QuerySet[Any], place: Any) -> QuerySet[Any]:
+        return rows.filter(pk__gte=place)
+
+    def _look_through(
+        self, rows: QuerySet[Any], every: QuerySet[Any], *, after: Any, size: int
+    ) -> tuple[list[Any], Any]:
+        """Do what `page` does, in windows of `every`: a rare value would be looked for among all rows of a project."""
+        found: list[Any] = []
+        until = time.monotonic() + SEARCH_SECONDS
+        for width in [FIRST_WINDOW, *[WINDOW] * MAX_WINDOWS_OF_A_PAGE]:
+            older, within = (every, rows) if after is None else (self.behind(every, after), self.behind(rows, after))
+            end = list(self.ordered(self.places(older))[width - 1 : width])
+            within = self.down_to(within, self.place_of(end[0])) if end else within
+            found += self.ordered(within)[: size + 1 - len(found)]
+            if len(found) > size:
+                return found[:size], self.place_of(found[size - 1])
+            if not end:
+                return found, None
+            after = self.place_of(end[0])
+            if time.monotonic() > until:
+                break
+        return found, after
+
+    def places(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Return rows with no more than what tells their places."""
+        return rows.only("pk")
+
+    def _not_too_large(self, rows: QuerySet[Any], found: Sequence[Any], last: Any) -> tuple[list[Any], Any]:
+        """Return the page's rows with their contents, and where it ends."""
+        kept = found[: fitting(row.weighs for row in found)]
+        whole = list(self.ordered(rows.filter(pk__in=[row.pk for row in kept])))
+        return whole, last if len(kept) == len(found) else self.place_of(kept[-1])
 
     def encode(self, last: object) -> str:
         return base64.urlsafe_b64encode(str(last).encode()).decode().rstrip("=")
@@ -143,25 +190,6 @@ class NewestFirst(BasePagination):
                 },
             },
         ]
-
-
-def _look_through(rows: QuerySet[Any], every: QuerySet[Any], *, after: Any, size: int) -> tuple[list[Any], Any]:
-    """Do what `page` does, in windows of `every`: a rare value would be looked for among all rows of a project."""
-    found: list[Any] = []
-    until = time.monotonic() + SEARCH_SECONDS
-    for width in [FIRST_WINDOW, *[WINDOW] * MAX_WINDOWS_OF_A_PAGE]:
-        older = {} if after is None else {"pk__lt": after}
-        end = list(every.filter(**older).order_by("-pk").values_list("pk", flat=True)[width - 1 : width])
-        within = rows.filter(**older, **({"pk__gte": end[0]} if end else {}))
-        found += within.order_by("-pk")[: size + 1 - len(found)]
-        if len(found) > size:
-            return found[:size], found[size - 1].pk
-        if not end:
-            return found, None
-        [after] = end
-        if time.monotonic() > until:
-            break
-    return found, after
 
 
 def _page_size(given: str | None) -> int:

@@ -25,7 +25,7 @@ from queueops.core.sql import load_sql
 from queueops.rest import pagination
 from queueops.tenancy.models import Project
 from tests.api.conftest import Api, key_for
-from tests.factories import make_batch, make_webhook
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_webhook
 from tests.support.plans import (
     BATCH,
     BIG_TABLES,
@@ -398,6 +398,35 @@ def test_a_list_of_rare_jobs_reads_a_part_of_the_projects_jobs_and_goes_on_where
         transaction.set_rollback(True)
     assert [job for page in pages for job in page] == [UUID(int=15_000), UUID(int=2)]
     assert len(pages) == 20_000 // 3_100 + 1
+
+
+@pytest.mark.parametrize("query", ["kind=rare", "service=rare", "error_code=rare", "fingerprint=rare", ""])
+def test_a_list_of_rare_dead_letters_reads_a_part_of_the_projects_and_none_of_others(backlog, monkeypatch, query):
+    for name, value in (("FIRST_WINDOW", 50), ("WINDOW", 200), ("MAX_WINDOWS_OF_A_PAGE", 2), ("SEARCH_SECONDS", 60)):
+        monkeypatch.setattr(pagination, name, value)
+    with transaction.atomic():
+        at = timezone.now()
+        rare = {"kind": "rare", "service": "rare", "error_code": "rare", "fingerprint": "rare", "project": "p1"}
+        oldest = make_dead_letter(**rare, created_at=at - timedelta(hours=3))
+        make_dead_letters(600, project="p1", created_at=at - timedelta(hours=2))
+        newest = make_dead_letter(**rare, created_at=at - timedelta(hours=1))
+        for of in (at, at - timedelta(hours=4)):
+            make_dead_letters(1_500, **{**rare, "project": "p2"}, created_at=of)
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE jobs_deadletter SET created_at = created_at + random() * interval '10 minutes'")
+            cursor.execute("ANALYZE jobs_deadletter")
+        api, path, found = Api(key_for("p1")), f"/dead-letters/?{query}", []
+        while path:
+            for plan in explain_reads(partial(api.get, path)):
+                assert max(rows_read(node) for node in nodes(plan)) <= (202 if query else 2 * 602)
+            answer = api.get(path).json()
+            found.append([UUID(letter["id"]) for letter in answer["results"]])
+            path = f"/dead-letters/?{query}&cursor={answer['next_cursor']}" if answer["next_cursor"] else ""
+        transaction.set_rollback(True)
+    letters = [letter for page in found for letter in page]
+    assert (letters[0], letters[-1]) == (newest.pk, oldest.pk)
+    assert len(letters) == (2 if query else 602)
+    assert len(found) == (2 if query else 602 // 50 + 1)
 
 
 def test_a_jobs_events_are_found_by_its_id(backlog):

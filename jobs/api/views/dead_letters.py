@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,6 +17,8 @@ from jobs.models import DeadLetter
 from jobs.services.operate.bulk import start_bulk_discard, start_bulk_requeue
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.submit.results import distinct_ids
+from queueops.core.values.identifiers import time_of
+from queueops.rest.pagination import NewestFirst
 from queueops.rest.schema import operation
 from queueops.tenancy.secrets.written_json import WrittenBytes
 
@@ -23,15 +26,59 @@ from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
 from .job_actions import requeue_one
 from .operations import start
 
+# No index has a project's dead letters by these.
+WITHOUT_INDEX = frozenset({"kind", "service", "error_code", "fingerprint", "batch", "open", "resolution"})
+BOUNDS = frozenset({"created_after", "created_before"})
 CHOICE = "By `ids`, answered at once, or by `filter`, as an operation in the background (202)."
 
 
+class LetterPages(NewestFirst):
+    """By the time of failure: for the order of ids, the dead letters of all projects would be read."""
+
+    def ordered(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows.order_by("-created_at", "-pk")
+
+    def places(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows.only("pk", "created_at")
+
+    def place_of(self, row: Any) -> Any:
+        return row.created_at, row.pk
+
+    def behind(self, rows: QuerySet[Any], place: Any) -> QuerySet[Any]:
+        moment, pk = place
+        return rows.filter(created_at__lte=moment).exclude(created_at=moment, pk__gte=pk)
+
+    def down_to(self, rows: QuerySet[Any], place: Any) -> QuerySet[Any]:
+        moment, pk = place
+        return rows.filter(created_at__gte=moment).exclude(created_at=moment, pk__lt=pk)
+
+    def encode(self, last: Any) -> str:
+        return super().encode(last[1])
+
+    def decode(self, cursor: str, queryset: QuerySet[Any]) -> Any:
+        pk = super().decode(cursor, queryset)
+        moment = DeadLetter.objects.filter(pk=pk).values_list("created_at", flat=True).first()
+        return moment or time_of(pk), pk  # retention may have deleted it
+
+
 class DeadLetterList(ApiListView[DeadLetter]):
+    pagination_class = LetterPages
     needs: ClassVar = {"GET": READ_DEAD_LETTERS}
     queryset = DeadLetter.objects.none()
     serializer_class = DeadLetterSerializer
     filterset_class = DeadLetterFilterSet
     weight = WrittenBytes("payload")
+
+    @property
+    def looks_through(self) -> QuerySet[DeadLetter] | None:
+        given = self.request.query_params
+        if "job" in given or not WITHOUT_INDEX & given.keys():
+            return None
+        bounds = {name: given[name] for name in BOUNDS & given.keys()}
+        every: QuerySet[DeadLetter] = DeadLetterFilterSet(
+            bounds, queryset=DeadLetter.objects.of_project(self.caller.project_id)
+        ).qs
+        return every
 
     @operation(
         "List dead letters, newest first",
