@@ -95,7 +95,7 @@ _ALL = (
     ),
     Metric("ramp_share_ratio", "gauge", (), "Part of every limit that the ramp after a resume leaves open; 1: all."),
     Metric("limit_shadow_denials", "gauge", ("service", "limit"), "What limits in shadow mode would have refused."),
-    Metric("quota_exceeded", "gauge", ("service", "limit"), "Alerts kept that a provider refused or a cap was passed."),
+    Metric("quota_exceeded", "gauge", ("service", "limit"), "Open alerts that a provider refused or a cap was passed."),
     Metric("alerts_open", "gauge", ("kind", "severity"), "Alerts that are not resolved."),
     Metric(
         "allowance_users",

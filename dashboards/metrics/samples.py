@@ -174,7 +174,7 @@ def _limits() -> Iterator[Sample]:
 
 
 def _alerts() -> Iterator[Sample]:
-    exceeded = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.EXCEEDED, limit__isnull=False)
+    exceeded = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.EXCEEDED, limit__isnull=False, resolved_at=None)
     for service, limit, count in exceeded.values_list("limit__service", "limit__name").annotate(Count("pk")).order_by():
         yield Value("quota_exceeded", (service, limit), count)
     unresolved = QuotaAlert.objects.filter(resolved_at=None)

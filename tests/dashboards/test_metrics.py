@@ -21,7 +21,7 @@ from jobs.services.upkeep.executors import register
 from jobs.states import JobState
 from queueops.core.web.leaving import LEAVING
 from queueops.tenancy.models import ProducerKey
-from ratelimits.models import UsageTracking
+from ratelimits.models import Limit, QuotaAlert, UsageTracking
 from tests.factories import (
     make_allowance,
     make_dead_letter,
@@ -94,6 +94,18 @@ def test_the_page_sums_up_allowances_by_project_and_knows_no_user():
     assert [found[f"queueops_allowance_{figure}", "project=acme"] for figure in figures] == [0.6, 4, 2, 3, 2]
     assert [found[f"queueops_allowance_{figure}", "project=idle"] for figure in figures] == [0, 0, 0, 0, 0]
     assert not [key for key in found if str(one) in str(key)]
+
+
+def test_a_cap_that_was_passed_is_counted_until_its_alert_is_resolved():
+    limit = Limit.objects.create(name="writes", service="sheets", capacity=1, window_seconds=60)
+    for subject, resolved_at in (("a", timezone.now()), ("b", None)):
+        QuotaAlert.objects.create(
+            kind="exceeded", severity="warning", limit=limit, subject=subject, message="x", resolved_at=resolved_at
+        )
+    assert scrape()["queueops_quota_exceeded", "limit=writes", "service=sheets"] == 1
+    QuotaAlert.objects.update(resolved_at=timezone.now())
+    forget_all()
+    assert "queueops_quota_exceeded" not in {key[0] for key in scrape()}
 
 
 def test_outages_of_services_that_are_not_counted_by_name_are_one_series():
