@@ -15,7 +15,8 @@ from jobs.features.watches import watch
 from jobs.features.watches.watch import watch_horizon
 from jobs.models import Job
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
-from queueops.site.diagnosis.database import examine_transactions
+from queueops.site.diagnosis import database
+from queueops.site.diagnosis.database import examine_notifications, examine_transactions
 from queueops.site.diagnosis.finding import DoctorVerdict
 from ratelimits.models import QuotaAlert
 from tests.factories import make_jobs
@@ -60,6 +61,27 @@ def test_a_short_one_is_nothing(somebody: psycopg.Connection, settings):
     somebody.execute("SELECT 1")
     assert told() == {}
     assert examine_transactions().verdict is DoctorVerdict.OK
+
+
+def test_a_session_that_listens_and_reads_nothing_is_told_of_before_the_queue_is_full(
+    somebody: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(watch, "MAX_NOTIFICATIONS_SHARE", 1e-7)
+    monkeypatch.setattr(database, "MAX_NOTIFICATIONS_SHARE", 1e-7)
+    assert examine_notifications().verdict is DoctorVerdict.OK
+    somebody.execute("LISTEN queueops_test")
+    somebody.commit()
+    somebody.execute("SELECT 1")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notify('queueops_test', repeat('x', 7900) || i) FROM generate_series(1, 20) AS i")
+    assert "queue of notifications is 0% full, as a session that listens" in told()["notifications"]
+    assert examine_notifications().verdict is DoctorVerdict.WARN
+    somebody.rollback()
+    somebody.execute("UNLISTEN *")
+    somebody.commit()
+    with connection.cursor() as cursor:  # the queue's tail moves on with a notification that finds it read
+        cursor.execute("SELECT pg_notify('queueops_test', repeat('x', 7900) || i) FROM generate_series(1, 20) AS i")
+    wait_for(lambda: "notifications" not in told(), seconds=20, what="its end")
 
 
 def test_a_pile_of_dead_rows_is_told_of_and_measured(monkeypatch: pytest.MonkeyPatch, nobody_clears: None):

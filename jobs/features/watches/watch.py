@@ -27,7 +27,12 @@ from jobs.services.claim.ready import oldest_ready
 from jobs.services.upkeep.worker_deaths import watch_worker_deaths
 from jobs.states import GuardState
 from queueops.core.clock import Now
-from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
+from queueops.core.postgres.horizon import (
+    MAX_NOTIFICATIONS_SHARE,
+    most_dead_rows,
+    notification_queue_share,
+    oldest_transaction,
+)
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import opened_if
 from queueops.core.values.numbers import numbered
@@ -62,7 +67,8 @@ HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held an executor
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MAX_LEAKS = 1000
 SENT_AT_ONCE = 50
-TRANSACTION, DEAD_ROWS = "transaction", "dead rows"  # subjects of the alerts about what the database cannot clear
+# Subjects of the alerts about what the database cannot clear.
+TRANSACTION, DEAD_ROWS, NOTIFICATIONS = "transaction", "dead rows", "notifications"
 MAX_DEAD_ROWS = 1_000_000  # a table with more dead rows opens an alert, if its live rows are fewer
 
 
@@ -221,7 +227,7 @@ def watch_charges() -> None:
 
 
 def watch_horizon() -> None:
-    """Alert about a transaction that stays open, so that deleted rows pile up, and about tables with many dead rows."""
+    """Alert about a transaction that stays open, and about dead rows and notifications that pile up."""
     found, oldest = [], oldest_transaction()
     if oldest and oldest.seconds > settings.QUEUEOPS.alert_transaction_minutes * 60:
         of = f"process {oldest.pid}, {oldest.state}" if oldest.pid else f"prepared as {oldest.query}"
@@ -234,6 +240,12 @@ def watch_horizon() -> None:
         if dead > max(MAX_DEAD_ROWS, live):
             message = f"{table} has {dead:,} dead rows beside {live:,} that live: claims and lists slow down"
             found.append(Opening(Kind.HORIZON, DEAD_ROWS, Severity.WARNING, message, {"dead": dead, "live": live}))
+    if (share := notification_queue_share()) > MAX_NOTIFICATIONS_SHARE:
+        message = (
+            f"The database's queue of notifications is {share:.0%} full, as a session that listens has left its"
+            " transaction open; once it is full, no job can be submitted or ended"
+        )
+        found.append(Opening(Kind.HORIZON, NOTIFICATIONS, Severity.CRITICAL, message, {"percent": round(100 * share)}))
     reconcile(Kind.HORIZON, found)
 
 

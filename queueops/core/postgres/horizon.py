@@ -1,5 +1,6 @@
 """
-Reads which open transaction keeps the database from removing deleted rows, and how many such rows there are.
+Reads which open transaction keeps the database from removing deleted rows, how many such rows there are, and how full
+the queue of notifications is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SELECT relname::text, n_dead_tup, n_live_tup
  ORDER BY n_dead_tup DESC, relname
  LIMIT %s
 """
+MAX_NOTIFICATIONS_SHARE = 0.25  # of the server's queue, which PostgreSQL itself warns about once half of it is full
 
 
 class OpenTransaction(NamedTuple):
@@ -70,3 +72,16 @@ def most_dead_rows(tables: int) -> list[DeadRows]:
     with connection.cursor() as cursor:
         cursor.execute(DEAD, [tables])
         return [DeadRows(*row) for row in cursor.fetchall()]
+
+
+def notification_queue_share() -> float:
+    """
+    Return how full the server's queue of notifications is, 0 to 1.
+
+    It keeps what a listening session has not read, and such a session reads nothing while its transaction is open. Once
+    the queue is full, every transaction that notifies fails at its commit.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notification_queue_usage()")
+        [share] = cursor.fetchone()
+    return float(share)

@@ -9,7 +9,13 @@ from django.db import connection
 from queueops.core.database import MIN_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
-from queueops.core.postgres.horizon import DeadRows, most_dead_rows, oldest_transaction
+from queueops.core.postgres.horizon import (
+    MAX_NOTIFICATIONS_SHARE,
+    DeadRows,
+    most_dead_rows,
+    notification_queue_share,
+    oldest_transaction,
+)
 from queueops.core.postgres.replica import replica_standing
 from queueops.core.upgrade import missing_migrations
 from queueops.tenancy.checks import unsafe
@@ -86,6 +92,20 @@ def examine_listen() -> DoctorFinding:
         f"nothing heard in {LISTEN_WAIT_SECONDS:g} s",
         "Set QUEUEOPS_LISTEN=off: polling is enough.",
     )
+
+
+def examine_notifications() -> DoctorFinding:
+    """Look for a session that listens and reads nothing: for want of room, all that notify would fail."""
+    share = notification_queue_share()
+    shown = f"the queue of unread ones is {share:.0%} full"
+    if share > MAX_NOTIFICATIONS_SHARE:
+        return DoctorFinding(
+            "notifications",
+            DoctorVerdict.WARN,
+            shown,
+            'End the session that listens and is "idle in transaction"; see docs/runbooks/horizon.md.',
+        )
+    return DoctorFinding("notifications", DoctorVerdict.OK, shown)
 
 
 def examine_connections() -> DoctorFinding:
