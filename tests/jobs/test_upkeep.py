@@ -7,16 +7,20 @@ import base64
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from aiohttp import web
 from asgiref.sync import sync_to_async
+from cryptography.fernet import Fernet
+from django.conf import settings as django_settings
 from django.contrib.postgres.functions import TransactionNow as Now  # the clock of the hot SQL: stands still here
 from django.db import connection, connections
 
 from jobs.executor.duties import Duties
+from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.handlers import registry
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler, handler
 from jobs.handlers.webhook import WebhookPayload
@@ -33,11 +37,14 @@ from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.upkeep import batches as batch_upkeep
 from jobs.services.upkeep import upkeep
 from jobs.services.upkeep.batches import finish_batches
-from jobs.services.upkeep.executors import take_duty
+from jobs.services.upkeep.executors import register, take_duty
 from jobs.services.upkeep.partitions import EVENTS, make_partitions
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.sealing import seal_json
+from ratelimits.models import QuotaAlert
 from tests.factories import (
+    PAYLOAD,
     SIGNING_SECRET,
     make_batch,
     make_dead_letter,
@@ -147,6 +154,37 @@ def test_what_this_release_cannot_read_is_left_to_a_living_executor_that_can_and
     upkeep.rescue_lapsed()
     upkeep.rescue_lapsed()
     assert {job.status for job in refreshed(*unknown, misfit)} == {JobState.FAILED}
+
+
+def test_a_lapsed_job_whose_key_is_missing_is_told_of_and_comes_back_by_a_host_that_has_the_key(settings):
+    ours = replace(django_settings.QUEUEOPS, payload_keys=(("k1", Fernet.generate_key().decode()),), debug=False)
+    settings.QUEUEOPS = ours
+    job = lapse(make_job(state=JobState.IN_PROGRESS, payload=seal_json(PAYLOAD)))
+    Job.objects.filter(pk=job.pk).update(lease_expires_at=Now() - timedelta(minutes=3))
+    lacking, having = uuid4(), uuid4()
+    for host in (lacking, having):
+        register(host, cluster_pid=1, slots=1, cluster_id=uuid4())
+    settings.QUEUEOPS = replace(ours, payload_keys=())
+    sweeper(lacking).do(10.0)
+    assert refreshed(job)[0].status == JobState.IN_PROGRESS
+    assert lapsed_alerts() == [], "the hosts have just begun"
+    Executor.objects.update(started_at=Now() - timedelta(minutes=3))
+    [message] = lapsed_alerts()
+    assert message.startswith("1 job of acme waits though the executor is gone: no host")
+    settings.QUEUEOPS = ours
+    sweeper(having).do(10.0)
+    assert refreshed(job)[0].status == JobState.RETRIED
+    assert lapsed_alerts() == []
+
+
+def sweeper(host: UUID) -> Duties:
+    return Duties(host, sweep_seconds=5, silent_seconds=30, stuck_seconds=30)
+
+
+def lapsed_alerts() -> list[str]:
+    watch_unserved()
+    found = QuotaAlert.objects.filter(kind="unserved", subject="lapsed/acme", resolved_at=None)
+    return list(found.values_list("message", flat=True))
 
 
 def refreshed(*jobs: Job) -> list[Job]:

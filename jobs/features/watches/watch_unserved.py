@@ -9,12 +9,13 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
+from jobs.features.pools.pools import alive
 from jobs.features.served_kinds.served_kinds import UNSERVED
 from jobs.features.served_kinds.unserved import waiting_for
 from jobs.features.watches.by_project import count_by_project, jobs_wait
 from jobs.features.watches.unserved_pools import unserved_pools
-from jobs.models import Job, PauseSwitch, ServiceBreaker
-from jobs.states import WAITING, JobState
+from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.clock import Now
 from ratelimits.alerts.alerts import Opening, reconcile
 from ratelimits.models import QuotaAlert
@@ -23,18 +24,19 @@ from ratelimits.subjects import MAX_ID_LENGTH
 MAX_MISSING = 200  # pause switches read, one for each missing kind or key
 FALLBACK_LATE = timedelta(minutes=1)  # each second, every housekeeper sends what it can
 MAX_BREAKERS_READ = 100
+LAPSED_LATE = timedelta(minutes=2)  # every few seconds, a housekeeper takes back the lapsed jobs that it can judge
 
 
 def watch_unserved() -> None:
     """
     Alert about kinds that no worker knows, payloads that no worker takes, jobs whose pool no cluster serves, and
-    fallbacks that no housekeeper can read.
+    fallbacks and lapsed jobs that no housekeeper can read.
 
     The alert ends when a worker takes such jobs, or when no such job is left.
     """
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MAX_MISSING]
     missing = [opening for one in switches for opening in _openings(one)]
-    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + _unsent_fallbacks() + missing)
+    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + _unsent_fallbacks() + _left_lapsed() + missing)
 
 
 def _openings(switch: PauseSwitch) -> Iterator[Opening]:
@@ -68,6 +70,24 @@ def _unsent_fallbacks() -> list[Opening]:
                 subject, Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures)
             )
     return list(found.values())
+
+
+def _left_lapsed() -> list[Opening]:
+    """Return an alert for each project with running jobs whose executor is gone and that no housekeeper takes back."""
+    late = Now() - LAPSED_LATE
+    if not Executor.objects.filter(alive(), started_at__lt=late).exists():  # they take back what they can first
+        return []
+    found = []
+    lapsed = Job.objects.filter(status__in=RUNNING, lease_expires_at__lt=late)
+    for project, counted in count_by_project(lapsed).items():
+        message = (
+            f"{jobs_wait(counted, project)} though the executor is gone: no host that does the housekeeping can read"
+            " the payload, for its kind, its schema or its key, and tell whether the job may run again"
+        )
+        figures = {"jobs": counted.count, "projects": [project], "cause": "lapsed"}
+        subject = f"lapsed/{project}"[:MAX_ID_LENGTH]
+        found.append(Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures))
+    return found
 
 
 def _late_fallbacks() -> Iterator[QuerySet[Job]]:
