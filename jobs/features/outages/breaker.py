@@ -9,6 +9,7 @@ whichever project, closes its breakers for all projects. docs/adr/0032 says why 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -37,6 +38,8 @@ MAX_HELD_COUNTED = 10_000  # jobs that wait for one breaker
 # Without this setting, each part would begin with a bitmap of all parked jobs if the planner expects few of them.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
+FORGET_SECONDS = 30.0  # between two looks, each of which reads the waiting jobs of projects with a failing address
+MAX_JOBS_READ = 100_000  # of a project, service and call type
 
 
 class Answered(NamedTuple):
@@ -124,9 +127,29 @@ def _lock(told: Sequence[Answered | Unanswered]) -> None:
     list(known.order_by("service", "target", "project_id").select_for_update().values_list("pk"))
 
 
-def tend_breakers() -> None:
-    """Park the ready jobs of targets that are out, send due probes, and release jobs of targets that are back."""
-    _forget()
+class BreakerDuty:
+    """Tends breakers each second, and looks less often for those that no job needs."""
+
+    def __init__(self) -> None:
+        self._forget_at = float("-inf")
+
+    def do(self) -> None:
+        now = time.monotonic()
+        is_due = now >= self._forget_at
+        if is_due:
+            self._forget_at = now + FORGET_SECONDS
+        tend_breakers(forgets=is_due)
+
+
+def tend_breakers(*, forgets: bool = True) -> None:
+    """
+    Park the ready jobs of targets that are out, send due probes, and release jobs of targets that are back.
+
+    Args:
+        forgets: Whether to look for breakers that no job needs.
+    """
+    if forgets:
+        _forget()
     if ServiceBreaker.objects.exclude(opened_at=None).exists():
         _move_all("choose_stranded", "park", "{name} does not answer")
         _probe()
@@ -137,7 +160,7 @@ def tend_breakers() -> None:
 @transaction.atomic
 def _forget() -> None:
     """Delete the breakers that no job waits for, and those that have long been closed."""
-    run_sql("jobs", "forget_breakers", {"kept": CLOSED_KEPT_SECONDS})
+    run_sql("jobs", "forget_breakers", {"kept": CLOSED_KEPT_SECONDS, "most": MAX_JOBS_READ})
 
 
 def _move_all(statement: str, edge: str, message: str) -> None:

@@ -9,7 +9,7 @@ OUTAGES = Feature(
     tabs=(Tab("Service outages", "jobs_servicebreaker", after="ratelimits_resumeramp"),),
     viewer=("view_servicebreaker",),
     operator=("steer_servicebreaker",),
-    duties=("breaker.tend_breakers",),
+    duties=("breaker.BreakerDuty",),
     due=("EXISTS (SELECT FROM jobs_servicebreaker)",),
     stays={"jobs_servicebreaker": "outages of providers: the other installation finds out by itself"},
 )

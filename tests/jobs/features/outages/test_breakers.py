@@ -17,7 +17,7 @@ from django.db.models import F
 from jobs.backoff import Policy
 from jobs.classify import Failure
 from jobs.features.outages import outages
-from jobs.features.outages.breaker import MIN_CALLS, SECONDING, THRESHOLD, tend_breakers
+from jobs.features.outages.breaker import MIN_CALLS, SECONDING, THRESHOLD, BreakerDuty, tend_breakers
 from jobs.features.watches import watch
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services.claim import lanes
@@ -372,3 +372,17 @@ def test_work_held_by_an_outage_is_counted_apart():
     assert (
         JobEvent.objects.filter(job_id=held.pk).order_by("-id")[0].message == f"{SERVICE} at {TARGET} does not answer"
     )
+
+
+def test_a_duty_looks_for_breakers_that_no_job_needs_less_often_than_it_tends_the_others():
+    duty = BreakerDuty()
+    old = {"service": "gone", "project_id": "acme", "updated_at": Now() - timedelta(days=1)}
+    ServiceBreaker.objects.create(**old)
+    duty.do()
+    assert not ServiceBreaker.objects.exists()
+    ServiceBreaker.objects.create(**old)
+    duty.do()
+    assert ServiceBreaker.objects.exists()
+    duty._forget_at = float("-inf")
+    duty.do()
+    assert not ServiceBreaker.objects.exists()

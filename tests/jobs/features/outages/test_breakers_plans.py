@@ -117,7 +117,7 @@ def test_counting_what_waits_stops_at_the_most_that_is_told(backlog):
 
 
 def test_forgetting_reads_the_waiting_jobs_of_a_breakers_project_and_not_the_table_once_a_breaker(backlog):
-    assert_reads("forget_breakers", JOBS, JOBS, kept=600.0)
+    assert_reads("forget_breakers", JOBS, JOBS, kept=600.0, most=100_000)
 
 
 @pytest.mark.parametrize("failures", [1, 100])
@@ -136,6 +136,14 @@ def test_an_answer_reads_the_breakers_of_its_target(backlog):
     assert_reads("close_breakers", 50, 200, services=["llm"], targets=["https://dead:443"], paths=[1], most_paths=500)
 
 
+def test_forgetting_reads_a_bounded_number_and_keeps_the_breakers_of_a_project_with_more_jobs(backlog):
+    plan = explain_file("jobs", "forget_breakers", kept=600.0, most=1000)
+    read = [rows_read(node) for node in nodes(plan) if node.get("Relation Name") == "jobs_job"]
+    assert max(read) <= 4 * 1000
+    run_sql("jobs", "forget_breakers", {"kept": 600.0, "most": 1000})
+    assert set(ServiceBreaker.objects.values_list("project_id", flat=True)) == {"p1", "p2"}
+
+
 def test_forgetting_reads_a_projects_waiting_jobs_once_for_all_of_its_breakers(backlog):
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL random_page_cost = 8")
@@ -150,10 +158,10 @@ def test_forgetting_reads_a_projects_waiting_jobs_once_for_all_of_its_breakers(b
             "         WHERE status = 'queued' AND project_id = 'p1' LIMIT %s) AS last WHERE jobs_job.id = last.id",
             [RARE],
         )
-        plan = explain_file("jobs", "forget_breakers", kept=600.0)
+        plan = explain_file("jobs", "forget_breakers", kept=600.0, most=100_000)
         looked_at = [node for node in nodes(plan) if node.get("Relation Name") == "jobs_job"]
         assert sum(map(rows_read, looked_at)) <= JOBS + 2 * RARE
         assert blocks_touched(plan) <= JOBS
-        run_sql("jobs", "forget_breakers", {"kept": 600.0})
+        run_sql("jobs", "forget_breakers", {"kept": 600.0, "most": 100_000})
         assert ServiceBreaker.objects.filter(target__startswith="https://rare:").count() == RARE
         transaction.set_rollback(True)
