@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from queueops.core.database import database_settings
+from queueops.core.sql import run_sql
 from queueops.core.values import parse
 from queueops.tenancy.models import Project
 from tests.support.processes import database_url
@@ -44,6 +45,21 @@ def test_what_libpq_cannot_read_is_refused():
     for url in ("mysql://h/name", *(f"postgresql://{host}" for host in hosts)):
         with pytest.raises(ValueError, match=r".*"):
             parse.POSTGRES_URL.parse(url)
+
+
+def test_a_connection_keeps_no_values_of_statements_and_still_prepares_those_that_bind_them(db: None):
+    Project.objects.filter(name="a value of one").exists()
+    with connection.cursor() as cursor:
+        cursor.executemany("SELECT %s", [["a value of many"], ["another value"]])
+    for _ in range(4):
+        run_sql("jobs", "find_by_ending", {"before": None, "most": 1, "ending": b"abcd"})
+    kept = connection.connection._prepared
+    assert not [text for text, _ in [*kept._counts, *kept._names] if b"value" in text]
+    assert [text for text, _ in kept._names if b"jobs_job" in text]
+    with transaction.atomic():
+        Project.objects.filter(name="a value of one").exists()
+        transaction.set_rollback(True)
+    assert not kept._names, "what the savepoint had made may be gone, which prepared statements may name"
 
 
 def test_a_debugging_process_keeps_no_text_of_queries(db: None):

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg._preparing import Key, Prepare, PrepareManager
+from psycopg._queries import PostgresClientQuery, PostgresQuery
 from psycopg.abc import PQGen
 
 LINE_SILENT_SECONDS = 20.0
@@ -24,6 +26,18 @@ class SilentLine(psycopg.OperationalError):
     """Nobody answers on a connection."""
 
 
+class _Statements(PrepareManager):
+    """
+    The statements that a connection may prepare. psycopg would keep the last hundred others, too. Django's cursors
+    write all values into the text: payloads would stay in memory, and many megabytes where many rows went at once.
+    """
+
+    def maybe_add_to_cache(self, query: PostgresQuery, prep: Prepare, name: bytes) -> Key | None:
+        if isinstance(query, PostgresClientQuery):
+            return self.key(query) if self._names else None  # the key has the result looked at for a ROLLBACK
+        return super().maybe_add_to_cache(query, prep, name)
+
+
 class WatchedConnection(psycopg.Connection[Any]):
     """
     Attributes:
@@ -31,6 +45,10 @@ class WatchedConnection(psycopg.Connection[Any]):
     """
 
     silent_seconds = LINE_SILENT_SECONDS
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._prepared = _Statements()
 
     def wait(self, gen: PQGen[Any], *arguments: Any, **options: Any) -> Any:
         return super().wait(self._watched(gen), *arguments, **options)
