@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from jobs.lanes import read_lane
+from jobs.services.claim.stopped import stopped_lanes
 from jobs.services.explain.queues import count_lanes
 from queueops.core.sql import run_sql
 from queueops.tenancy.moves import projects_away
@@ -54,17 +55,19 @@ def watch_lanes() -> list[StaleLane]:
 
     An alert is opened where work waits behind a full counter and will take more than SATURATED_SECONDS to clear. It
     stays until no lane of that counter has more work than room: there often is room for one call between two calls.
+    Work that a pause or an outage holds counts for none.
 
     Returns:
         The lanes where work waits though it could go.
     """
     away = projects_away()
     listed = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MAX_LANES_WATCHED})]
-    lanes = [lane for lane in listed if read_lane(lane).project not in away]
-    if not lanes:
+    named = {name: read_lane(name) for name in listed}
+    stopped = stopped_lanes(named.values())
+    read = {name: lane for name, lane in named.items() if lane.project not in away and lane not in stopped}
+    if not read:
         reconcile(QuotaAlert.Kind.SATURATED, [])
         return []
-    read = {lane: read_lane(lane) for lane in lanes}
     open_rooms = read_headroom(lane.subject for lane in read.values())
     ramp = rule_of_ramp()  # work that no limit counts waits for the ramp
     by_id = {rule.id: rule for rule in rules()}
@@ -72,7 +75,7 @@ def watch_lanes() -> list[StaleLane]:
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
     stale = []
-    for count in count_lanes(lanes, sampled=MAX_COSTS_WATCHED):
+    for count in count_lanes(list(read), sampled=MAX_COSTS_WATCHED):
         lane = read[count.name]
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:

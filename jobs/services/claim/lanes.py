@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
-from jobs.lanes import Lane, read_lane, tag_of
-from jobs.models import POOLED, PauseSwitch, ServiceBreaker
+from jobs.lanes import Lane, read_lane
+from jobs.models import POOLED
 from jobs.services.explain.queues import crowded_lanes
 from jobs.states import Priority
 from queueops.core.sql import run_sql
@@ -18,6 +18,7 @@ from ratelimits.limiter.view.headroom import Headroom, read_headroom
 from ratelimits.subjects import Subject
 
 from .fair_share import LaneTurns
+from .stopped import stopped_lanes
 
 MAX_LANES_CLAIMED = 2000  # lanes in one list; if there are more, lists take turns
 MAX_LANES_OPEN = 500  # open lanes that one claim gets
@@ -264,25 +265,12 @@ def _tier(one: LaneHeadroom) -> int:
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:
     """
-    Leave out lanes that have no job to claim: lanes of paused projects and of targets that are out.
+    Leave out lanes that have no job to claim.
 
     Claims find a target's probe by the breaker, without its lane.
     """
-    pauses = set(PauseSwitch.objects.filter(scope__in=["project", "global"]).values_list("scope", "key"))
-    if any(scope == PauseSwitch.Scope.GLOBAL for scope, _ in pauses):
-        return []
-    out = {
-        (service, project, tag_of(target))
-        for service, project, target in ServiceBreaker.objects.exclude(opened_at=None).values_list(
-            "service", "project_id", "target"
-        )
-    }
-    return [
-        (name, lane, priority)
-        for name, lane, priority in lanes
-        if (PauseSwitch.Scope.PROJECT.value, lane.project) not in pauses
-        and (lane.subject.service, lane.project, lane.tag) not in out
-    ]
+    stopped = stopped_lanes(lane for _, lane, _ in lanes)
+    return [one for one in lanes if one[1] not in stopped]
 
 
 def _opens_at(room: Headroom, now: float) -> float:

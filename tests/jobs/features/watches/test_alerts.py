@@ -20,10 +20,11 @@ from jobs.features.watches.watch_lanes import watch_lanes
 from jobs.features.watches.watch_letters import watch_dead_letters
 from jobs.features.watches.watch_runs import watch_runs
 from jobs.lanes import lane_name
-from jobs.models import DeadLetter, Executor, FlowSample, Job
+from jobs.models import DeadLetter, Executor, FlowSample, Job, PauseSwitch, ServiceBreaker
 from jobs.services.upkeep.retention import apply_retention
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.clock import Now
 from ratelimits.limiter.decide import Call, decide
 from ratelimits.limits import catalogue
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert
@@ -165,6 +166,26 @@ def test_a_queue_behind_a_cap_is_told_of_with_its_end_until_it_has_gone():
     watch_lanes()
     assert [severity for _, severity, _ in opened("saturated")] == ["warning"]
     Job.objects.update(held=True)
+    watch_lanes()
+    assert opened("saturated") == []
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        lambda: PauseSwitch.objects.create(scope="project", key="acme", paused_by="user:1"),
+        lambda: PauseSwitch.objects.create(scope="global", paused_by="user:1"),
+        lambda: ServiceBreaker.objects.create(service="google-sheets", project_id="acme", opened_at=Now()),
+    ],
+    ids=["paused", "all paused", "out"],
+)
+def test_what_a_pause_or_an_outage_holds_waits_for_no_cap(stop):
+    make_limit()
+    decide([Call(WRITES)] * 60)
+    wait_in_lane(50)
+    watch_lanes()
+    assert len(opened("saturated")) == 1
+    stop()
     watch_lanes()
     assert opened("saturated") == []
 
