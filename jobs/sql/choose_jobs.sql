@@ -110,7 +110,6 @@ WITH RECURSIVE first AS (
 ), open AS MATERIALIZED (
     -- The lanes with room. No other lane is read, however many jobs wait in it.
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
-     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
 ), near AS MATERIALIZED (
     -- The first `heads` jobs of each competing queue.
     SELECT job.id, job.eligible_since, project_id, weight, pass, priority, heads, competing.eligible_since AS since
@@ -163,7 +162,7 @@ WITH RECURSIVE first AS (
             WHERE expires_at IS NULL OR expires_at > {{now}}
             LIMIT open.room) AS job
      CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = job.project_id OFFSET 0) AS project
-     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
+     WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
     UNION ALL
     -- A probe may be any job of its lane, and the lane is not read while its target is out.
     SELECT job.id, job.eligible_since, job.project_id, project.weight, job.priority, job.lane, 0, true

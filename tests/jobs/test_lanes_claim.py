@@ -292,6 +292,13 @@ def test_a_lane_job_that_may_not_run_now_is_never_claimed_and_spends_no_quota(
     assert used() == 0
 
 
+def test_a_pause_of_everything_leaves_alerts_their_way_out_though_a_limit_counts_them():
+    [alert] = in_lane(project=PauseSwitch.EXEMPT)
+    in_lane(3)
+    PauseSwitch.objects.create(scope="global", paused_by="user:1")
+    assert claim_somehow() == [alert.pk]
+
+
 @pytest.mark.parametrize("take_out", [expired, of_a_silent_service])
 def test_a_parked_job_that_may_not_run_now_is_never_claimed(take_out: Callable[[list[Job]], None]):
     jobs = in_lane(3, state=JobState.RATE_LIMITED)
