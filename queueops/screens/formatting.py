@@ -108,6 +108,11 @@ def list_of(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
     return [(label, value) for label, value in pairs if value not in (None, "")]
 
 
+def exact(moment: datetime) -> str:
+    """Return a time to the second, with its zone."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
 def _time(moment: datetime, words: str) -> SafeString:
-    exact = moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    return format_html('<time class="qo-time" datetime="{}" title="{}">{}</time>', moment.isoformat(), exact, words)
+    html = '<time class="qo-time" datetime="{}" title="{}">{}</time>'
+    return format_html(html, moment.isoformat(), exact(moment), words)

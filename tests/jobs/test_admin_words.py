@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
 from jobs.models import BudgetWait, Job, PauseSwitch, ServiceBreaker
 from jobs.services.operate.dead_letters import discard_dead_letters
+from jobs.services.upkeep.retention import apply_retention
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
@@ -45,6 +48,35 @@ def test_whoever_acts_on_a_cause_of_a_batch_reads_the_names_of_both():
     page = text_of(signed_in("operator").get(address))
     assert "cause: http_403 of http.request, service http" in page
     assert f"batch id: Monthly report, {batch.pk}" in page
+
+
+def test_whoever_discards_reads_how_many_are_lost_and_for_how_long_they_can_be_done_after_all():
+    one, *_ = make_dead_letters(3, error_code="http_403")
+    operator = signed_in("operator")
+    screen = reverse("admin:jobs_deadletter_changelist")
+    for address, count in ((f"{screen}all-discard/?error_code=http_403", 3), (f"{screen}{one.pk}/discard/", 1)):
+        page = text_of(operator.get(address))
+        assert f"{count} will be discarded" in page
+        assert "what they were to do is not done" in page
+        assert "Payload and errors are then kept only as long as those of other ended jobs" in page
+    discard_dead_letters([one.pk], actor="user:1", reason="by hand")
+    Job.objects.update(finished_at=timezone.now() - timedelta(days=400))
+    apply_retention(seconds=60)
+    assert [job.dead_letter.resolution for job in Job.objects.all()] == [None, None]
+
+
+def test_the_page_of_a_dead_letter_names_its_batch_and_the_zone_of_each_attempts_time():
+    failed = {"at": "2026-03-01T10:00:00.25+00:00", "message": "no"}
+    letter = make_dead_letter(batch=make_batch(name="Monthly report"), attempts=[failed, {"message": "no time"}])
+    page = text_of(signed_in("viewer").get(reverse("admin:jobs_deadletter_change", args=[letter.pk])))
+    assert "2026-03-01 10:00:00 UTC no" in page
+    assert "Batch Monthly report" in page
+
+
+def test_each_time_of_day_in_a_template_has_its_zone():
+    bare = re.compile(r"""\|date:(["'])(?P<format>[^"']*H:i(?![^"']*[TeOP])[^"']*)\1(?!\s*}}\s*UTC)""")
+    texts = {path.name: path.read_text() for path in (settings.BASE_DIR / "templates").rglob("*.html")}
+    assert {name: found["format"] for name, text in texts.items() if (found := bare.search(text))} == {}
 
 
 def test_a_batch_that_is_paused_has_its_name_in_the_list_of_pauses():

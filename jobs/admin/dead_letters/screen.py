@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
+from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -214,13 +215,19 @@ def resolution_badge(letter: DeadLetter) -> SafeString:
     return formatting.badge(*RESOLUTIONS[words], words)
 
 
+def _moment(text: Any) -> str:
+    moment = parse_datetime(str(text or ""))
+    return formatting.exact(moment) if moment else ""
+
+
 def _page_of(letter: DeadLetter) -> dict[str, Any]:
     payload, payload_cut = pretty(letter.payload)
     attempts = letter.attempts if isinstance(letter.attempts, list) else []
     alike = f"{reverse('admin:jobs_deadletter_changelist')}?fingerprint={letter.fingerprint}"
+    batch = Batch.objects.filter(pk=letter.batch_id).only("name").first() if letter.batch_id else None
     facts: list[tuple[str, Any]] = [
         ("Job", formatting.link("jobs_job", letter.job_id)),
-        ("Batch", formatting.link("jobs_batch", letter.batch_id) if letter.batch_id else None),
+        ("Batch", formatting.link("jobs_batch", batch.pk, batch) if batch else None),
         ("Project", letter.project_id),
         ("Kind", letter.kind),
         ("Service", letter.service),
@@ -246,7 +253,7 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
         "facts": [(label, value) for label, value in facts if value is not None],
         "attempts": [
             {
-                "at": str(one.get("at") or "")[:19].replace("T", " "),
+                "at": _moment(one.get("at")),
                 "message": masked_text(str(one.get("message") or "")),
                 "data": pretty(without_diagnostics(one))[0],
                 "traceback": masked_text(str(one.get("traceback") or "")),

@@ -52,7 +52,9 @@ DISCARD = Verb(
     permission="jobs.discard_deadletter",
     label="Discard",
     done="discarded",
-    explains="Closed without running again. Their jobs stay failed. This cannot be taken back.",
+    explains="Closed without running again: what they were to do is not done. Their jobs stay failed, and this cannot"
+    " be taken back. Payload and errors are then kept only as long as those of other ended jobs; an open dead letter"
+    " keeps them. Until they go, Run again on a job's page does its work once more.",
     icon="delete",
     applies=lambda rows: rows.filter(resolution=None),
     carry_out=_discard,
