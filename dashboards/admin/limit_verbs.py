@@ -217,5 +217,3 @@ END_OVERRIDE = Verb(
     carry_out=_end_override,
     form=ReasonForm,
 )
-LIMIT_VERBS = (DELETE,)
-COUNTER_VERBS = (CLEAR, COOL_DOWN, OVERRIDE, END_OVERRIDE, ACCEPT, DECLINE)

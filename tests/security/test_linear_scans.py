@@ -52,7 +52,6 @@ def consume(items: Iterable[Any]) -> None:
 
 
 SECRETS = ("s" * 16_000, *(f"secret-{number:03}" for number in range(MAX_SECRETS - 1)))
-A_FAILURE = Failure("x", "E", "m")
 ANY_TARGET = OutboundPolicy(allow_loopback=True)
 
 # What reads a stranger's text, and the texts that are worst for it.

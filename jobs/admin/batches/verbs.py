@@ -155,4 +155,3 @@ GO_ON = Verb(
     carry_out=_go_on,
     form=ReasonForm,
 )
-BATCH_VERBS = (GO_ON, PAUSE, RESUME, CANCEL, PRIORITY, RETRY_FAILED)

@@ -61,4 +61,3 @@ DISCARD = Verb(
     form=ReasonForm,
     overrides=True,
 )
-DEAD_LETTER_VERBS = (REQUEUE, EDIT, DISCARD)

@@ -162,4 +162,3 @@ GO_ON = Verb(
     carry_out=lambda ids, *, actor, reason: _outcome(go_on(ids, of_batch=False, actor=actor, reason=reason)),
     form=ReasonForm,
 )
-JOB_VERBS = (GO_ON, CANCEL, RUN_NOW, SCHEDULE, RESET, PRIORITY, REQUEUE, AGAIN)

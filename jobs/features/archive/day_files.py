@@ -27,7 +27,6 @@ ARCHIVE_FORMAT = 1
 MANIFEST_NAME = "manifest.json"
 PART_ENDING = ".ndjson.gz"
 COMPRESSION = 6
-READ_AT_ONCE = 1 << 20
 
 
 class ArchiveError(QueueOpsError):

@@ -23,7 +23,6 @@ from .verbs import CANCEL
 
 MAX_USES_SHOWN = 20
 MAX_RESERVATIONS = 10
-MAX_CORRECTIONS = 10
 
 
 def page_of(row: UsageTracking, person: Any) -> dict[str, Any]:

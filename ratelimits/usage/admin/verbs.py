@@ -112,4 +112,3 @@ CANCEL = Verb(
     form=ReasonForm,
     overrides=True,
 )
-USAGE_VERBS = (SET_QUOTA, REMOVE_QUOTA, CANCEL)

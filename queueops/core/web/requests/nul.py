@@ -1,12 +1,8 @@
 """The one character that PostgreSQL cannot store."""
 
 import re
-from typing import Annotated
-
-from pydantic import StringConstraints
 
 NO_NUL = r"^[^\x00]*$"  # for the pattern of a field
-StorableText = Annotated[str, StringConstraints(pattern=NO_NUL)]
 
 # PostgreSQL's jsonb holds any Unicode text but NUL. Pairs of backslashes before the escape are literal ones: the
 # escape behind them is a NUL. After an odd number, `u0000` is ordinary text.
