@@ -106,9 +106,8 @@ class ModelRouteList(ApiListView[ModelRoute]):
         answers_once=True,
         description="Clients of OpenAI and Anthropic that call this model here go by it.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(NewModelRoute)
-        return self.answer(lambda: (201, saved(self, None, given.model_dump())))
+    def post(self, request: Request, body: NewModelRoute) -> Response:
+        return self.answer(lambda: (201, saved(self, None, body.model_dump())))
 
 
 class ModelRouteDetail(ApiView):
@@ -126,10 +125,9 @@ class ModelRouteDetail(ApiView):
         answers_once=True,
         description="A field that is left out stays as it is.",
     )
-    def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(ChangeModelRoute)
+    def patch(self, request: Request, pk: UUID, body: ChangeModelRoute) -> Response:
         own = self.own(ModelRoute.objects.only("id"), pk)
-        return self.answer(lambda: (200, saved(self, own.pk, given.model_dump(exclude_unset=True))))
+        return self.answer(lambda: (200, saved(self, own.pk, body.model_dump(exclude_unset=True))))
 
     @operation(
         "Delete a model route",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from pydantic import BaseModel, Field
+from rest_framework.request import Request
+
+from .inputs import Input
 
 ALWAYS = {
     400: (
@@ -163,7 +167,7 @@ def operation(
     description: str = "",
 ) -> Callable[[Any], Any]:
     """
-    Describe one method of a view.
+    Describe one method of a view. It gets its body read, as the argument `body`, if that is an `Input`.
 
     Args:
         example: An example of the answer; for a list, of one row.
@@ -182,7 +186,7 @@ def operation(
         )
     with_body = {413, 415, 422} if body is not None else set()
     refusals = sorted({*ALWAYS, *errors, *with_body})
-    return extend_schema(
+    described = extend_schema(
         operation_id=operation_id,
         summary=summary,
         description=description or summary,
@@ -192,6 +196,18 @@ def operation(
         responses={status: answer, **(other_answers or {}), **{code: _refusal(code) for code in refusals}},
         examples=examples,
     )
+    return lambda method: described(_with_body(method, body))
+
+
+def _with_body(method: Callable[..., Any], body: Any) -> Callable[..., Any]:
+    if not (isinstance(body, type) and issubclass(body, Input)):
+        return method
+
+    @wraps(method)
+    def read_first(view: Any, request: Request, **address: Any) -> Any:
+        return method(view, request, **address, body=view.read(body))
+
+    return read_first
 
 
 def _refusal(status: int) -> OpenApiResponse:

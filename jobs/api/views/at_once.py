@@ -65,12 +65,12 @@ class AtOnceCaps(OperatorsView):
         " every process; calls already in flight continue and are not counted. A project's key is answered 403"
         " `operators_cap`.",
     )
-    def put(self, request: Request) -> Response:
-        given = self.read(inputs.SetAtOnce).model_dump()
+    def put(self, request: Request, body: inputs.SetAtOnce) -> Response:
         self._require_operator()
-        if given["kind"]:
-            given["kind"] = _known(given["kind"])
-        made = set_at_once(self.caller.project_id, actor=self.caller.actor, **given)
+        figures = body.model_dump()
+        if body.kind:
+            figures["kind"] = _known(body.kind)
+        made = set_at_once(self.caller.project_id, actor=self.caller.actor, **figures)
         caps = at_once_of(self.caller.project_id)
         return Response(AtOnceSerializer(next(cap for cap in caps if cap.limit_id == made.limit_id)).data)
 

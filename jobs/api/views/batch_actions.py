@@ -32,8 +32,8 @@ class CancelBatch(ApiView):
         body=inputs.WithReason,
         body_example={"reason": "the import was wrong"},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        reason = self.read(inputs.WithReason).reason or DEFAULT_CANCEL_REASON
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
+        reason = body.reason or DEFAULT_CANCEL_REASON
         batch = self.own(Batch.objects.only("id"), pk)
         return start(self, lambda: cancel_batch(batch.pk, actor=self.caller.actor, reason=reason))
 
@@ -48,12 +48,11 @@ class ChangeBatchPriority(ApiView):
         body=inputs.ChangeBatchPriorityInput,
         body_example={"priority": "low"},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.ChangeBatchPriorityInput)
+    def post(self, request: Request, pk: UUID, body: inputs.ChangeBatchPriorityInput) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
         return start(
             self,
-            lambda: change_batch_priority(batch.pk, actor=self.caller.actor, **given.figures("priority", "reason")),
+            lambda: change_batch_priority(batch.pk, actor=self.caller.actor, **body.figures("priority", "reason")),
         )
 
 
@@ -67,13 +66,12 @@ class RetryBatch(ApiView):
         body=inputs.RequeueBatch,
         body_example={"spread_seconds": 600, "note": "the quota was raised"},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.RequeueBatch)
+    def post(self, request: Request, pk: UUID, body: inputs.RequeueBatch) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
         return start(
             self,
             lambda: retry_failed(
-                batch.pk, actor=self.caller.actor, **given.figures("priority", "spread_seconds", "note")
+                batch.pk, actor=self.caller.actor, **body.figures("priority", "spread_seconds", "note")
             ),
         )
 
@@ -93,12 +91,11 @@ class GoOnBatch(ApiView):
         errors=[409],
         answers_once=True,
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        reason = self.read(inputs.WithReason).reason
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            if not go_on([batch.pk], of_batch=True, actor=self.caller.actor, reason=reason).moved:
+            if not go_on([batch.pk], of_batch=True, actor=self.caller.actor, reason=body.reason).moved:
                 raise WrongState("The batch waits for no other work.", state="")
             return 200, {"id": str(batch.pk), "goes_on": True}
 
@@ -118,10 +115,9 @@ class PauseBatch(ApiView):
         example={"paused": True, "changed_jobs": 525},
         description="Running jobs go on. Safe to repeat.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.WithReason)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
-        held = pause_batch(batch.pk, actor=self.caller.actor, reason=given.reason)
+        held = pause_batch(batch.pk, actor=self.caller.actor, reason=body.reason)
         return Response({"paused": True, "changed_jobs": held})
 
 
@@ -139,10 +135,10 @@ class ResumeBatch(ApiView):
         description="Safe to repeat. Jobs that another pause covers stay held. With `canary` its `guard` tells how far "
         "that is: it goes on by itself, or is paused again.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.ResumeBatchInput).figures("reason")
+    def post(self, request: Request, pk: UUID, body: inputs.ResumeBatchInput) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
-        canary, about = given.pop("canary"), {**given, "actor": self.caller.actor}
+        figures = body.figures("reason")
+        canary, about = figures.pop("canary"), {**figures, "actor": self.caller.actor}
         if canary is None:
             released = resume_batch(batch.pk, **about)
         else:

@@ -123,10 +123,9 @@ class RequeueDeadLetter(ApiView):
         errors=[409],
         answers_once=True,
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.Requeue)
+    def post(self, request: Request, pk: UUID, body: inputs.Requeue) -> Response:
         letter = self.own(DeadLetter.objects.only("id", "job_id"), pk)
-        return self.answer(lambda: requeue_one(self, letter, given))
+        return self.answer(lambda: requeue_one(self, letter, body))
 
 
 class DiscardDeadLetter(ApiView):
@@ -142,10 +141,9 @@ class DiscardDeadLetter(ApiView):
         example={**examples.DEAD_LETTER, "resolution": "discarded", "note": "the customer is gone"},
         errors=[409],
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.Discard)
+    def post(self, request: Request, pk: UUID, body: inputs.Discard) -> Response:
         letter = self.own(DeadLetter.objects.only("id"), pk)
-        result = discard_dead_letters([letter.pk], actor=self.caller.actor, reason=given.reason)
+        result = discard_dead_letters([letter.pk], actor=self.caller.actor, reason=body.reason)
         letter = DeadLetter.objects.get(pk=letter.pk)
         if not result.moved:
             raise WrongState("It was requeued or discarded before.", state=letter.resolution)
@@ -167,19 +165,18 @@ class RequeueDeadLetters(ApiView):
         answers_once=True,
         description=f"{CHOICE} `spread_seconds` spreads the starts so that the replay breaches no quota.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.RequeueMany)
+    def post(self, request: Request, body: inputs.RequeueMany) -> Response:
         options: dict[str, Any] = {
             "actor": self.caller.actor,
-            "payload": given.payload,
-            "priority": given.priority,
-            "spread_seconds": given.spread_seconds,
-            "note": given.note,
+            "payload": body.payload,
+            "priority": body.priority,
+            "spread_seconds": body.spread_seconds,
+            "note": body.note,
         }
-        if given.filter is not None:
-            wanted = _within(self, given.filter)
-            return start(self, lambda: start_bulk_requeue(wanted, **options, **given.figures()))
-        wanted_ids = distinct_ids(given.ids or [])
+        if body.filter is not None:
+            wanted = _within(self, body.filter)
+            return start(self, lambda: start_bulk_requeue(wanted, **options, **body.figures()))
+        wanted_ids = distinct_ids(body.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:
             result = requeue_dead_letters(_own_ids(self, wanted_ids), **options)
@@ -206,16 +203,15 @@ class DiscardDeadLetters(ApiView):
         answers_once=True,
         description=CHOICE,
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.DiscardMany)
-        if given.filter is not None:
-            wanted = _within(self, given.filter)
-            return start(self, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=given.reason))
-        wanted_ids = distinct_ids(given.ids or [])
+    def post(self, request: Request, body: inputs.DiscardMany) -> Response:
+        if body.filter is not None:
+            wanted = _within(self, body.filter)
+            return start(self, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=body.reason))
+        wanted_ids = distinct_ids(body.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:
             own = _own_ids(self, wanted_ids)
-            moved = set(discard_dead_letters(own, actor=self.caller.actor, reason=given.reason).moved)
+            moved = set(discard_dead_letters(own, actor=self.caller.actor, reason=body.reason).moved)
             return 200, {
                 "moved": [str(wanted) for wanted in wanted_ids if wanted in moved],
                 "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in moved],

@@ -115,41 +115,40 @@ class CancelJob(JobAction):
     for_users = True
 
     @one("Cancel a job that has not ended", "cancel", inputs.WithReason, {"reason": "not needed any more"})
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.act_on_one(pk, cancelling(self, self.read(inputs.WithReason)))
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
+        return self.act_on_one(pk, cancelling(self, body))
 
 
 class GoOnJob(JobAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @one("Let a job go on that waits for others", "go_on", inputs.WithReason, {"reason": "the report may be partial"})
-    def post(self, request: Request, pk: UUID) -> Response:
-        reason = self.read(inputs.WithReason).reason
-        return self.act_on_one(pk, lambda ids: go_on(ids, of_batch=False, actor=self.caller.actor, reason=reason))
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
+        return self.act_on_one(pk, lambda ids: go_on(ids, of_batch=False, actor=self.caller.actor, reason=body.reason))
 
 
 class ScheduleJob(JobAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @one("Let a waiting job run later, or now", "schedule", inputs.Reschedule, {"delay_seconds": 3600})
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.act_on_one(pk, scheduling(self, self.read(inputs.Reschedule)))
+    def post(self, request: Request, pk: UUID, body: inputs.Reschedule) -> Response:
+        return self.act_on_one(pk, scheduling(self, body))
 
 
 class ResetJob(JobAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @one("Take a running job back and run it again", "reset", inputs.Reset, {"reason": "hangs"})
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.act_on_one(pk, resetting(self, self.read(inputs.Reset)))
+    def post(self, request: Request, pk: UUID, body: inputs.Reset) -> Response:
+        return self.act_on_one(pk, resetting(self, body))
 
 
 class ChangeJobPriority(JobAction):
     needs: ClassVar = {"POST": REPRIORITISE}
 
     @one("Change the priority of a waiting job", "priority", inputs.ChangePriority, {"priority": "urgent"})
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.act_on_one(pk, reprioritising(self, self.read(inputs.ChangePriority)))
+    def post(self, request: Request, pk: UUID, body: inputs.ChangePriority) -> Response:
+        return self.act_on_one(pk, reprioritising(self, body))
 
 
 class RetryJob(ApiView):
@@ -168,15 +167,14 @@ class RetryJob(ApiView):
         answers_once=True,
         description="Requeues its dead letter: a new job with the same effect key and a fresh budget.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.Requeue)
+    def post(self, request: Request, pk: UUID, body: inputs.Requeue) -> Response:
         job = self.own(Job.objects.only("id", "status"), pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
             letter = DeadLetter.objects.of_project(self.caller.project_id).filter(job_id=job.pk).first()
             if letter is None:
                 raise WrongState("The job has no dead letter; only failed jobs are retried.", state=job.status)
-            return requeue_one(self, letter, given)
+            return requeue_one(self, letter, body)
 
         return self.answer(effect)
 
@@ -209,33 +207,29 @@ class CancelJobs(JobsAction):
     for_users = True
 
     @many("Cancel jobs", "cancel", inputs.CancelMany, {"reason": "not needed any more"})
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.CancelMany)
-        return self.act_on_many(given.ids, cancelling(self, given))
+    def post(self, request: Request, body: inputs.CancelMany) -> Response:
+        return self.act_on_many(body.ids, cancelling(self, body))
 
 
 class ScheduleJobs(JobsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @many("Let waiting jobs run later, or now", "schedule", inputs.RescheduleMany, {"delay_seconds": 0})
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.RescheduleMany)
-        return self.act_on_many(given.ids, scheduling(self, given))
+    def post(self, request: Request, body: inputs.RescheduleMany) -> Response:
+        return self.act_on_many(body.ids, scheduling(self, body))
 
 
 class ResetJobs(JobsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @many("Take running jobs back and run them again", "reset", inputs.ResetMany, {"delay_seconds": 60})
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.ResetMany)
-        return self.act_on_many(given.ids, resetting(self, given))
+    def post(self, request: Request, body: inputs.ResetMany) -> Response:
+        return self.act_on_many(body.ids, resetting(self, body))
 
 
 class ChangeJobsPriority(JobsAction):
     needs: ClassVar = {"POST": REPRIORITISE}
 
     @many("Change the priority of waiting jobs", "priority", inputs.ChangePriorityMany, {"priority": "low"})
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.ChangePriorityMany)
-        return self.act_on_many(given.ids, reprioritising(self, given))
+    def post(self, request: Request, body: inputs.ChangePriorityMany) -> Response:
+        return self.act_on_many(body.ids, reprioritising(self, body))

@@ -111,10 +111,9 @@ class CancelOperation(ApiView):
         example={**examples.OPERATION, "status": "cancelled", "finished_at": examples.LATER},
         description="It stops after the chunk in hand; what was done stays done. An ended one is left alone.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.WithReason)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
         found = own_operation(self, pk)
-        return Response(OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=given.reason)).data)
+        return Response(OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=body.reason)).data)
 
 
 def starting(summary: str, *, tag: str, operation_id: str, body: Any, body_example: Any) -> Callable[[Any], Any]:

@@ -63,9 +63,8 @@ class PauseProject(ApiView):
         example={"paused": True, "changed_jobs": 0},
         description="No job of the project starts until it is resumed; running ones go on. Safe to repeat.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.WithReason)
-        held = pause_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason)
+    def post(self, request: Request, body: inputs.WithReason) -> Response:
+        held = pause_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=body.reason)
         return Response({"paused": True, "changed_jobs": held})
 
 
@@ -82,7 +81,6 @@ class ResumeProject(ApiView):
         example={"paused": False, "changed_jobs": 0},
         description="Safe to repeat.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.WithReason)
-        released = resume_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason)
+    def post(self, request: Request, body: inputs.WithReason) -> Response:
+        released = resume_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=body.reason)
         return Response({"paused": False, "changed_jobs": released})

@@ -85,12 +85,11 @@ class CancelProviderBatch(ApiView):
         description="What has been answered by then is kept; the other jobs go by another batch or live, as their "
         "deadlines allow. One that has ended is left alone.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.WithReason)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
         found = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            cancel_provider_batches([found.pk], actor=self.caller.actor, reason=given.reason)
+            cancel_provider_batches([found.pk], actor=self.caller.actor, reason=body.reason)
             return 200, dict(ProviderBatchSerializer(_own(self, pk)).data)
 
         return self.answer(effect)

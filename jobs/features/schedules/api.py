@@ -97,16 +97,15 @@ class ScheduleList(ApiListView[Schedule]):
         answers_once=True,
         description="Its jobs are checked as if they were submitted, now and at each fire.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(NewSchedule)
+    def post(self, request: Request, body: NewSchedule) -> Response:
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = schedules.save_schedule(
                 None,
-                given.figures(),
+                body.figures(),
                 project_id=self.caller.project_id,
                 actor=self.caller.actor,
-                reason=given.reason,
+                reason=body.reason,
             )
             return 201, _shown(made)
 
@@ -126,9 +125,8 @@ class PreviewSchedule(ApiView):
         example={"next_due": NEXT_DUE},
         description="Refuses what its creation would refuse, but for a name that is taken, and stores nothing.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(NewSchedule)
-        fires = schedules.preview_schedule(given.figures(), project_id=self.caller.project_id)
+    def post(self, request: Request, body: NewSchedule) -> Response:
+        fires = schedules.preview_schedule(body.figures(), project_id=self.caller.project_id)
         return Response({"next_due": [fire.due_at for fire in fires]})
 
 
@@ -157,17 +155,16 @@ class ScheduleDetail(ApiView):
         answers_once=True,
         description="A field that is left out stays as it is. Other times count from now on.",
     )
-    def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(ChangeSchedule)
+    def patch(self, request: Request, pk: UUID, body: ChangeSchedule) -> Response:
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
             changed = schedules.save_schedule(
                 pk,
-                given.figures(),
+                body.figures(),
                 project_id=self.caller.project_id,
                 actor=self.caller.actor,
-                reason=given.reason,
+                reason=body.reason,
             )
             return 200, _shown(changed)
 
@@ -211,10 +208,11 @@ class _Verb(ApiView):
 
     needs: ClassVar = {"POST": STEER_SCHEDULES}
 
-    def carry_out(self, request: Request, pk: UUID, verb: Callable[..., Any], show: Callable[[Any], Any]) -> Response:
-        given = self.read(inputs.WithReason)
+    def carry_out(
+        self, verb: Callable[..., Any], pk: UUID, reason: str, show: Callable[[Any], Any] = _shown
+    ) -> Response:
         _own(self, pk)
-        told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": given.reason}
+        told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": reason}
         return self.answer(lambda: (200, show(verb(pk, **told))))
 
 
@@ -234,14 +232,14 @@ def _steering(summary: str, name: str, description: str) -> Callable[[Any], Any]
 
 class PauseSchedule(_Verb):
     @_steering("Pause a schedule", "pause", "It does not fire until it is resumed. What it has submitted goes on.")
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.carry_out(request, pk, schedules.pause_schedule, _shown)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
+        return self.carry_out(schedules.pause_schedule, pk, body.reason)
 
 
 class ResumeSchedule(_Verb):
     @_steering("Resume a schedule", "resume", "It fires from now on; nothing is made up for.")
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.carry_out(request, pk, schedules.resume_schedule, _shown)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
+        return self.carry_out(schedules.resume_schedule, pk, body.reason)
 
 
 class RunSchedule(_Verb):
@@ -257,5 +255,7 @@ class RunSchedule(_Verb):
         errors=[413],
         description="Submits its jobs at once, also while it is paused. Its next fire stays as it is.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        return self.carry_out(request, pk, schedules.run_schedule, lambda fire: dict(FireSerializer(fire).data))
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
+        return self.carry_out(
+            schedules.run_schedule, pk, body.reason, show=lambda fire: dict(FireSerializer(fire).data)
+        )

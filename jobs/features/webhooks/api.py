@@ -118,12 +118,11 @@ class WebhookList(ApiListView[Webhook]):
         description="`jobs` is a filter: a job is told that fits all that it names; `{}` is every job. The `secret` "
         "with which messages are signed is in this answer alone, and not in its repetition by Idempotency-Key.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(NewWebhook)
+    def post(self, request: Request, body: NewWebhook) -> Response:
         secrets = []
 
         def effect() -> tuple[int, dict[str, Any]]:
-            made, secret = _saved(self, None, given)
+            made, secret = _saved(self, None, body)
             secrets.append(secret)
             return 201, {**WebhookSerializer(made).data, "secret": None}
 
@@ -159,12 +158,11 @@ class WebhookDetail(ApiView):
         "`null` ends it. It counts for jobs that end from then on, within seconds. A webhook is not deleted: switch it"
         " off.",
     )
-    def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(ChangeWebhook)
+    def patch(self, request: Request, pk: UUID, body: ChangeWebhook) -> Response:
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            changed, _ = _saved(self, pk, given)
+            changed, _ = _saved(self, pk, body)
             return 200, dict(WebhookSerializer(changed).data)
 
         return self.answer(effect)
@@ -186,13 +184,12 @@ class TestWebhook(ApiView):
         description="A signed message of the type `webhook.test`, also to one that is switched off. What became of it "
         "is in its deliveries.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.WithReason)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = webhooks.send_test(
-                pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=given.reason
+                pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=body.reason
             )
             return 201, dict(WebhookDeliverySerializer(made).data)
 
@@ -216,15 +213,14 @@ class SendWebhookAgain(ApiView):
         "first; 1,000 a call, `left` says how many are for the next. Without `confirm` nothing is sent, and `left` "
         "says how many would be. One that is switched off is refused (`receiver_is_off`).",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(SendAgain)
+    def post(self, request: Request, pk: UUID, body: SendAgain) -> Response:
         webhook = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            if not given.confirm:
-                return 200, {"sent": 0, "left": failed_messages(webhook, given.since).count(), "confirmed": False}
-            told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": given.reason}
-            found = send_webhook_again(pk, since=given.since, **told)
+            if not body.confirm:
+                return 200, {"sent": 0, "left": failed_messages(webhook, body.since).count(), "confirmed": False}
+            told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": body.reason}
+            found = send_webhook_again(pk, since=body.since, **told)
             return 200, {"sent": found.sent, "left": found.left, "confirmed": True}
 
         return self.answer(effect)

@@ -90,9 +90,8 @@ class WindowList(ApiListView[MaintenanceWindow]):
         description="Of the whole project: once, with `begins_at` and `ends_at`, or weekly, with `weekdays`, `since` "
         "and `until`. Nothing of the project starts while it is open; running jobs go on.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(NewWindow)
-        figures = {**given.model_dump(), "scope": MaintenanceWindow.Scope.PROJECT, "key": self.caller.project_id}
+    def post(self, request: Request, body: NewWindow) -> Response:
+        figures = {**body.model_dump(), "scope": MaintenanceWindow.Scope.PROJECT, "key": self.caller.project_id}
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = windows.save_window(None, figures, actor=self.caller.actor)
@@ -131,12 +130,11 @@ class WindowDetail(ApiView):
         " on by its new times within a second; one that is over can be given new times. From once to weekly and back:"
         " what does not belong to it any more is set to null, the weekdays to `[]`.",
     )
-    def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(ChangeWindow)
+    def patch(self, request: Request, pk: UUID, body: ChangeWindow) -> Response:
         window = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            changed = windows.save_window(window.pk, given.figures(), actor=self.caller.actor)
+            changed = windows.save_window(window.pk, body.figures(), actor=self.caller.actor)
             return 200, dict(WindowSerializer(changed).data)
 
         return self.answer(effect)
@@ -170,12 +168,11 @@ class EndWindow(ApiView):
         answers_once=True,
         description="One of the project's own. A weekly one comes again; one that is not open stays as it is.",
     )
-    def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.WithReason)
+    def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
         window = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            ended = windows.end_window(window.pk, actor=self.caller.actor, reason=given.reason)
+            ended = windows.end_window(window.pk, actor=self.caller.actor, reason=body.reason)
             return 200, dict(WindowSerializer(ended).data)
 
         return self.answer(effect)

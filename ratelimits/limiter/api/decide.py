@@ -74,12 +74,11 @@ class DecideCalls(LimiterView):
             "same limit. The address is also taken without its last slash."
         ),
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.Decide)
-        self._refuse_others(given)
+    def post(self, request: Request, body: inputs.Decide) -> Response:
+        self._refuse_others(body)
         asking = Asking(
             self.caller.project_id,
-            self._calls(given),
+            self._calls(body),
             key=self.idempotency_key(),
             # Both spellings of the address share one path here, as their requests mean the same.
             digest=digest_of(request, self.raw, path="/ratelimits/decide/"),
@@ -88,14 +87,14 @@ class DecideCalls(LimiterView):
         headers = {"Idempotency-Replayed": "true"} if answered.replayed else None
         return Response(answered.answer, headers=headers)
 
-    def _refuse_others(self, given: inputs.Decide) -> None:
+    def _refuse_others(self, body: inputs.Decide) -> None:
         own = self.caller.project_id
-        others = [place for place, call in enumerate(given.calls) if call.project not in (None, own)]
+        others = [place for place, call in enumerate(body.calls) if call.project not in (None, own)]
         if others:
             fault = f"Must be your own project, {own!r}; leave it out."
             raise InvalidInput(fields={f"calls.{place}.project": [fault] for place in others})
 
-    def _calls(self, given: inputs.Decide) -> tuple[Call, ...]:
+    def _calls(self, body: inputs.Decide) -> tuple[Call, ...]:
         project, request_id = self.caller.project_id, uuid4().hex
         return tuple(
             Call(
@@ -104,10 +103,10 @@ class DecideCalls(LimiterView):
                 call.known_cost,
                 holder=f"{_holders_of(project)}{request_id}.{place}",
                 kind="api",
-                hold_seconds=given.hold_seconds,
+                hold_seconds=body.hold_seconds,
                 amounts=call.amounts.by_unit() if call.amounts else NO_AMOUNTS,
             )
-            for place, call in enumerate(given.calls)
+            for place, call in enumerate(body.calls)
         )
 
 
@@ -127,13 +126,12 @@ class SettleCall(LimiterView):
             "before is left alone. Needed for every decision with a `holder`, also when the call failed."
         ),
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.Settle)
-        if not given.holder.startswith(_holders_of(self.caller.project_id)):
+    def post(self, request: Request, body: inputs.Settle) -> Response:
+        if not body.holder.startswith(_holders_of(self.caller.project_id)):
             raise NotFound
-        settlement = Settlement(given.holder, given.actual, given.amounts.by_unit() if given.amounts else NO_AMOUNTS)
+        settlement = Settlement(body.holder, body.actual, body.amounts.by_unit() if body.amounts else NO_AMOUNTS)
         answered = ask(Asking(self.caller.project_id, settlements=(settlement,)))
-        return Response({"holder": given.holder, "settled": given.holder in answered.settled})
+        return Response({"holder": body.holder, "settled": body.holder in answered.settled})
 
 
 def _holders_of(project_id: str) -> str:

@@ -200,10 +200,9 @@ class LimitList(CallerListView[Limit]):
             f"It counts from within a second on, in every process. `warnings` say what may surprise. {OPERATORS}"
         ),
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.NewLimit)
+    def post(self, request: Request, body: inputs.NewLimit) -> Response:
         require_operator(self.caller)
-        result = saved(create_limit(given.figures(), actor=self.caller.actor, reason=given.reason))
+        result = saved(create_limit(body.figures(), actor=self.caller.actor, reason=body.reason))
         return Response(result, 201, headers={"Location": result["url"]})
 
 
@@ -234,11 +233,10 @@ class LimitDetail(CallerView):
         errors=[409],
         description=f"Takes effect within a second, in every process. {OPERATORS}",
     )
-    def patch(self, request: Request, pk: int) -> Response:
-        given = self.read(inputs.ChangeLimit)
+    def patch(self, request: Request, pk: int, body: inputs.ChangeLimit) -> Response:
         find_seen(self.caller, pk)
         require_operator(self.caller)
-        result = update_limit(pk, given.figures(), actor=self.caller.actor, reason=given.reason, seen_at=given.seen_at)
+        result = update_limit(pk, body.figures(), actor=self.caller.actor, reason=body.reason, seen_at=body.seen_at)
         return Response(saved(result))
 
     @operation(
@@ -296,18 +294,17 @@ class LimitOverrides(CallerView):
         description="Or change the one it has; a project's key, for a key of its own project. Safe to repeat. With"
         " `ends_at` or `for_seconds` the key then has again what it had, at that moment also while nobody keeps house.",
     )
-    def post(self, request: Request, pk: int) -> Response:
-        given = self.read(inputs.SetOverride)
+    def post(self, request: Request, pk: int, body: inputs.SetOverride) -> Response:
         find_seen(self.caller, pk)
-        require_own(self.caller, given.key)
+        require_own(self.caller, body.key)
         result = set_override(
             pk,
-            given.key,
-            capacity=given.capacity,
-            refill_per_second=given.refill_per_second,
-            ends_at=given.end(),
-            note=given.note,
-            reason=given.reason,
+            body.key,
+            capacity=body.capacity,
+            refill_per_second=body.refill_per_second,
+            ends_at=body.end(),
+            note=body.note,
+            reason=body.reason,
             actor=self.caller.actor,
         )
         return Response(saved(result))
@@ -345,10 +342,9 @@ class SimulateLimit(CallerView):
         errors=[409],
         description="Changes nothing. Both sides are played as if this limit alone held calls back.",
     )
-    def post(self, request: Request, pk: int) -> Response:
-        given = self.read(inputs.Simulate)
+    def post(self, request: Request, pk: int, body: inputs.Simulate) -> Response:
         find_seen(self.caller, pk)
-        played = asdict(simulate(pk, given.changes.figures(), hours=given.hours))
+        played = asdict(simulate(pk, body.changes.figures(), hours=body.hours))
         for side in (played["today"], played["proposed"]):
             if not may_see(self.caller, side["busiest_key"]):
                 side["busiest_key"] = ""

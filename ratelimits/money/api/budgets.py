@@ -86,9 +86,8 @@ class BudgetList(CallerListView[Budget]):
         example=examples.BUDGET,
         description="It counts what was spent in its period already, and holds half a second later everywhere.",
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.NewBudget)
-        made = create_budget(self.caller.project_id, given.figures(), **_by(self.caller, given.reason))
+    def post(self, request: Request, body: inputs.NewBudget) -> Response:
+        made = create_budget(self.caller.project_id, body.figures(), **_by(self.caller, body.reason))
         [shown] = _shown([Budget.objects.get(pk=made.id)])
         return Response(shown, 201, headers={"Location": f"/api/v1/budgets/{made.id}/"})
 
@@ -118,9 +117,8 @@ class BudgetDetail(CallerView):
         description="What is left out stays as it is. Of whom it is and its periods are fixed: make another. "
         + OPERATORS,
     )
-    def patch(self, request: Request, pk: int) -> Response:
-        given = self.read(inputs.ChangeBudget)
-        change_budget(pk, given.figures(), project_id=self.caller.project_id, **_by(self.caller, given.reason))
+    def patch(self, request: Request, pk: int, body: inputs.ChangeBudget) -> Response:
+        change_budget(pk, body.figures(), project_id=self.caller.project_id, **_by(self.caller, body.reason))
         return Response(self._one(pk))
 
     @operation(

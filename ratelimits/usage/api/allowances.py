@@ -80,9 +80,9 @@ class AllowanceList(CallerListView[Allowance]):
         errors=[409],
         description="For each of its users, from now on. 409 `allowance_exists`: it has one.",
     )
-    def post(self, request: Request) -> Response:
-        given, project = self.read(inputs.NewAllowance), self.caller.project_id
-        saved = create_allowance(project, given.figures(), **_by(self.caller, given.reason))
+    def post(self, request: Request, body: inputs.NewAllowance) -> Response:
+        project = self.caller.project_id
+        saved = create_allowance(project, body.figures(), **_by(self.caller, body.reason))
         return Response(_shown(project, saved), 201, headers={"Location": f"/api/v1/allowances/{project}/"})
 
 
@@ -112,9 +112,9 @@ class AllowanceDetail(CallerView):
         description="From the next request on, and in the current month. `warnings` say what may surprise. Another "
         "unit converts nothing. " + OPERATORS,
     )
-    def patch(self, request: Request, pk: str) -> Response:
-        given, own = self.read(inputs.ChangeAllowance), self._own(pk)
-        return Response(_shown(own, change_allowance(own, given.figures(), **_by(self.caller, given.reason))))
+    def patch(self, request: Request, pk: str, body: inputs.ChangeAllowance) -> Response:
+        own = self._own(pk)
+        return Response(_shown(own, change_allowance(own, body.figures(), **_by(self.caller, body.reason))))
 
     @operation(
         "Delete the project's allowance",

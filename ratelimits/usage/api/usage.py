@@ -85,14 +85,13 @@ class ReserveUsageView(CallerView):
             "Also served as `POST /functions/reserve-usage`, and both without the last slash."
         ),
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.ReserveUsage)
-        user_id = user_of(self.caller, given.user_id)
+    def post(self, request: Request, body: inputs.ReserveUsage) -> Response:
+        user_id = user_of(self.caller, body.user_id)
         reserved = reserve(
             project_id=self.caller.project_id,
             user_id=user_id,
-            amount=given.amount,
-            idempotency_key=self._own_key(given.idempotency_key or self.idempotency_key()),
+            amount=body.amount,
+            idempotency_key=self._own_key(body.idempotency_key or self.idempotency_key()),
             actor=operator_of(self.caller),
         )
         answer = asdict(reserved)
@@ -165,11 +164,10 @@ class CancelReservationView(CallerView):
             "repeat. Also served as `POST /functions/cancel-reservation`, and both without the last slash."
         ),
     )
-    def post(self, request: Request) -> Response:
-        given = self.read(inputs.CancelReservation)
+    def post(self, request: Request, body: inputs.CancelReservation) -> Response:
         own = self.caller
         cancelled = cancel(
-            given.reservation_id, project_id=own.project_id, only_user=own.user_id, actor=operator_of(own)
+            body.reservation_id, project_id=own.project_id, only_user=own.user_id, actor=operator_of(own)
         )
         return Response(asdict(cancelled))
 
