@@ -42,15 +42,25 @@ def _truth(given: Any) -> Any:
 class WaitInput(Input):
     """How long an answer may take while the job or batch goes on."""
 
-    wait: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS)
+    wait: float = Field(
+        default=0,
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        description=f"Seconds, at most {MAX_WAIT_SECONDS}: the answer comes as soon as it has ended, and as it is when "
+        "the time is over or the process has no place for more who wait.",
+    )
 
 
 class TableInput(Input):
     """A batch's results as a file."""
 
-    format: Literal["csv", "ndjson", "json"] = "csv"
-    columns: Annotated[tuple[PlaceInResult, ...], BeforeValidator(_separated), Field(max_length=100)] = ()
-    with_input: Annotated[bool, BeforeValidator(_truth)] = False
+    format: Literal["csv", "ndjson", "json"] = Field(default="csv", description="csv by default.")
+    columns: Annotated[tuple[PlaceInResult, ...], BeforeValidator(_separated)] = Field(
+        default=(), max_length=100, description="Places in the results, such as `data.total,text`."
+    )
+    with_input: Annotated[bool, BeforeValidator(_truth)] = Field(
+        default=False, description="The payloads' members, too."
+    )
 
 
 class BatchInput(Input):
@@ -148,8 +158,12 @@ class SetAtOnce(WithReason):
     )
 
 
-class WithGivenReason(Input):
-    reason: GivenReason
+class ReasonInQuery(Input):
+    reason: Reason = Field(default="", description="For the audit trail.")
+
+
+class GivenReasonInQuery(Input):
+    reason: GivenReason = Field(description="For the audit trail.")
 
 
 class Reset(WithReason):

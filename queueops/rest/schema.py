@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 from rest_framework.request import Request
 
 from .inputs import Input
@@ -159,6 +161,7 @@ def operation(
     status: int = 200,
     other_answers: Mapping[Any, Any] | None = None,
     body: Any = None,
+    query: type[Input] | None = None,
     body_example: Any = None,
     lines_example: str | None = None,
     errors: Sequence[int] = (),
@@ -167,7 +170,7 @@ def operation(
     description: str = "",
 ) -> Callable[[Any], Any]:
     """
-    Describe one method of a view. It gets its body read, as the argument `body`, if that is an `Input`.
+    Describe one method of a view. What is an `Input` of `body` and `query`, the method gets read, as arguments.
 
     Args:
         example: An example of the answer; for a list, of one row.
@@ -192,22 +195,44 @@ def operation(
         description=description or summary,
         tags=[tag],
         request=body,
-        parameters=[*parameters, *([IDEMPOTENCY_KEY] if answers_once else [])],
+        parameters=[*_parameters(query), *parameters, *([IDEMPOTENCY_KEY] if answers_once else [])],
         responses={status: answer, **(other_answers or {}), **{code: _refusal(code) for code in refusals}},
         examples=examples,
     )
-    return lambda method: described(_with_body(method, body))
+    reads_body = isinstance(body, type) and issubclass(body, Input)
+    return lambda method: described(_reading(method, body if reads_body else None, query))
 
 
-def _with_body(method: Callable[..., Any], body: Any) -> Callable[..., Any]:
-    if not (isinstance(body, type) and issubclass(body, Input)):
-        return method
-
+def _reading(method: Any, body: type[Input] | None, query: type[Input] | None) -> Any:
     @wraps(method)
-    def read_first(view: Any, request: Request, **address: Any) -> Any:
-        return method(view, request, **address, body=view.read(body))
+    def read_first(view: Any, request: Request, **arguments: Any) -> Any:
+        if body is not None:
+            arguments["body"] = view.read(body)
+        if query is not None:
+            arguments["query"] = view.read_query(query)
+        return method(view, request, **arguments)
 
-    return read_first
+    handler: Any = read_first
+    handler.query = [parameter.name for parameter in _parameters(query)]
+    return handler
+
+
+def _parameters(query: type[Input] | None) -> list[OpenApiParameter]:
+    return [
+        OpenApiParameter(
+            field.alias or name, description=field.description or "", required=field.is_required(), **_type_of(field)
+        )
+        for name, field in (query.model_fields.items() if query else ())
+    ]
+
+
+def _type_of(field: FieldInfo) -> dict[str, Any]:
+    if get_origin(field.annotation) is Literal:
+        return {"type": str, "enum": get_args(field.annotation)}
+    if get_origin(field.annotation) is tuple:  # separated by commas
+        return {"type": str}
+    [plain] = {*(get_args(field.annotation) or [field.annotation])} - {NoneType}
+    return {"type": plain}
 
 
 def _refusal(status: int) -> OpenApiResponse:

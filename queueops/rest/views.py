@@ -53,7 +53,7 @@ class CallerView(APIView):
     Attributes:
         for_users: End users may call the view; it shows and changes only their own rows.
         for_anonymous: Anybody who names a project that shows itself to everybody may read here.
-        query: For each method, the query parameters that it takes besides `project`. A list's GET takes its filters.
+        query: By method, query parameters besides `project` that it reads by itself. A list's GET takes its filters.
         unconfined: Methods that act on rows of no project; the database therefore confines them to none.
     """
 
@@ -89,11 +89,11 @@ class CallerView(APIView):
         named = request.query_params.get("project")
         if named and request.auth and named != self.caller.project_id:  # else own rows pass for the named project's
             raise InvalidQuery(fields={"project": [f"the caller is of the project {self.caller.project_id!r} alone"]})
-        if not (request.method in READS and isinstance(self, CallerListView)):  # lists check their filters, too
-            refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})
         method = str(request.method)
         # Only HTTP's own methods count: the attribute `query` is no handler for a method QUERY.
         handler = getattr(self, method.lower(), None) if method.lower() in self.http_method_names else None
+        if not (request.method in READS and isinstance(self, CallerListView)):  # lists check their filters, too
+            refuse_unknown(request, {"project", *self.query.get(method, ()), *getattr(handler, "query", ())})
         if handler is not None and self.confines(method):
             setattr(self, method.lower(), confined(request)(handler))
 

@@ -17,4 +17,6 @@ Number = Annotated[float, Field(strict=True)]
 class Reasoned(Input):
     """Query parameters of requests that take something away."""
 
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=NO_NUL)]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=NO_NUL)] = (
+        Field(description="For the audit trail.")
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -25,7 +24,6 @@ SET = Need(Scope.LIMITS, "ratelimits.change_limit")
 REMOVE = Need(Scope.LIMITS, "ratelimits.delete_limit")
 
 TAG = "limits"
-REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
 
 
 class OperatorsView(ApiView):
@@ -78,7 +76,6 @@ class AtOnceCaps(OperatorsView):
 class AtOnceCap(OperatorsView):
     unconfined = frozenset({"DELETE"})
     needs: ClassVar = {"DELETE": REMOVE}
-    query: ClassVar = {"DELETE": inputs.WithGivenReason.model_fields}
 
     @operation(
         "Remove a cap of calls in flight",
@@ -86,13 +83,12 @@ class AtOnceCap(OperatorsView):
         operation_id="at_once_remove",
         answer=answers.DeletedInfo,
         example={"deleted": True},
-        parameters=[REASON],
+        query=inputs.GivenReasonInQuery,
         description="What it held back may go at once. For operators, as setting it.",
     )
-    def delete(self, request: Request, pk: int) -> Response:
-        given = self.read_query(inputs.WithGivenReason)
+    def delete(self, request: Request, pk: int, query: inputs.GivenReasonInQuery) -> Response:
         self._require_operator()
-        remove_at_once(self.caller.project_id, pk, actor=self.caller.actor, reason=given.reason)
+        remove_at_once(self.caller.project_id, pk, actor=self.caller.actor, reason=query.reason)
         return Response({"deleted": True})
 
 

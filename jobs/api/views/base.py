@@ -9,14 +9,12 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
 from jobs.api.serializers.events import SHOWS_TRACEBACKS
-from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.services.submit.idempotency import answer_once
 from queueops.core.telemetry import tracing
 from queueops.core.values.masking import masked
@@ -37,12 +35,6 @@ READ_DEAD_LETTERS = Need(Scope.READ, "jobs.view_deadletter")
 READ_OPERATIONS = Need(Scope.READ, "jobs.view_bulkoperation")
 READ_AUDIT = Need(Scope.AUDIT, "audit.view_auditentry")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
-WAIT = OpenApiParameter(
-    "wait",
-    float,
-    description=f"Seconds, at most {MAX_WAIT_SECONDS}: the answer comes as soon as it has ended, and as it is when the "
-    "time is over or the process has no place for more who wait.",
-)
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]
 

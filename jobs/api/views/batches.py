@@ -25,7 +25,7 @@ from queueops.rest.parsers import JSON, NDJSON, JSONDocument, JSONLines
 from queueops.rest.schema import operation
 from ratelimits.money.reports import spent_on_batch
 
-from .base import READ, SUBMIT, WAIT, ApiListView, ApiView
+from .base import READ, SUBMIT, ApiListView, ApiView
 
 
 class BatchList(ApiListView[Batch]):
@@ -123,7 +123,6 @@ class BatchList(ApiListView[Batch]):
 
 class BatchDetail(ApiView):
     needs: ClassVar = {"GET": READ}
-    query: ClassVar = {"GET": inputs.WaitInput.model_fields}
     for_users = for_anonymous = True
 
     @operation(
@@ -132,11 +131,10 @@ class BatchDetail(ApiView):
         operation_id="batches_get",
         answer=BatchDetailSerializer,
         example=examples.BATCH_DETAIL,
-        parameters=[WAIT],
+        query=inputs.WaitInput,  # the web process waits, see dashboards/live/long_polls.py
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
-    def get(self, request: Request, pk: UUID) -> Response:
-        self.read_query(inputs.WaitInput)  # the web process waits, see dashboards/live/long_polls.py
+    def get(self, request: Request, pk: UUID, query: inputs.WaitInput) -> Response:
         cursor = log_cursor()
         snapshot = batch_snapshot(self.own(Batch.objects.all(), pk))
         spent = None if self.caller.is_anonymous else spent_on_batch(pk)

@@ -34,7 +34,7 @@ from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import sees_secrets
 from ratelimits.money.reports import spent_on_jobs
 
-from .base import READ, SUBMIT, WAIT, ApiListView, ApiView
+from .base import READ, SUBMIT, ApiListView, ApiView
 
 # Filters that no index serves, and filters that bound the jobs among which the others look for theirs.
 WITHOUT_INDEX = frozenset(
@@ -113,7 +113,6 @@ class JobList(ApiListView[Job]):
 
 class JobDetail(ApiView):
     needs: ClassVar = {"GET": READ}
-    query: ClassVar = {"GET": inputs.WaitInput.model_fields}
     for_users = for_anonymous = True
 
     @operation(
@@ -122,11 +121,10 @@ class JobDetail(ApiView):
         operation_id="jobs_get",
         answer=JobDetailSerializer,
         example=examples.JOB_DETAIL,
-        parameters=[WAIT],
+        query=inputs.WaitInput,  # the web process waits, see dashboards/live/long_polls.py
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
-    def get(self, request: Request, pk: UUID) -> Response:
-        self.read_query(inputs.WaitInput)  # the web process waits, see dashboards/live/long_polls.py
+    def get(self, request: Request, pk: UUID, query: inputs.WaitInput) -> Response:
         cursor = log_cursor()
         snapshot = job_snapshot(self.own(Job.objects.all(), pk))
         if self.caller.is_anonymous:  # costs are not for everyone

@@ -8,7 +8,6 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -68,7 +67,6 @@ class BatchResults(ApiListView[Job]):
 
 class BatchTable(ApiView):
     needs: ClassVar = {"GET": READ}
-    query: ClassVar = {"GET": inputs.TableInput.model_fields}
     for_users = for_anonymous = True
 
     @operation(
@@ -79,11 +77,7 @@ class BatchTable(ApiView):
         other_answers=dict.fromkeys([(200, "text/csv"), (200, "application/x-ndjson")], OpenApiTypes.STR),
         example=[{"idempotency_key": "row-1", "state": "completed", "text": "fine"}],
         errors=[422],
-        parameters=[
-            OpenApiParameter("format", str, enum=list(CONTENT_TYPES), description="csv by default."),
-            OpenApiParameter("columns", str, description="Places in the results, such as `data.total,text`."),
-            OpenApiParameter("with_input", bool, description="The payloads' members, too."),
-        ],
+        query=inputs.TableInput,
         description=(
             "A row a job, in the order of submission: `idempotency_key`, `id`, `state`, `last_error_code`, "
             "`cost_money`, and `columns` of the results or the whole `result`; with `with_input` what went in stands "
@@ -92,16 +86,15 @@ class BatchTable(ApiView):
             "The file is sent once it is complete."
         ),
     )
-    def get(self, request: Request, pk: UUID) -> HttpResponseBase:
-        given = self.read_query(inputs.TableInput)
+    def get(self, request: Request, pk: UUID, query: inputs.TableInput) -> HttpResponseBase:
         self.own(Batch.objects.only("id"), pk)
         table = Table(
-            given.format,
-            given.columns,
-            given.with_input,
+            query.format,
+            query.columns,
+            query.with_input,
             with_costs=not self.caller.is_anonymous,
             **({} if sees_secrets(self.caller.actor) else {"shown": masked}),
         )
         file = write_table(self.own_rows(Job.objects.filter(batch_id=pk)), pk, table)
-        name = f"batch-{str(pk)[-12:]}.{given.format}"
-        return download(request._request, pieces_of(file), CONTENT_TYPES[given.format], name)  # noqa: SLF001 - DRF has no other
+        name = f"batch-{str(pk)[-12:]}.{query.format}"
+        return download(request._request, pieces_of(file), CONTENT_TYPES[query.format], name)  # noqa: SLF001 - DRF has no other

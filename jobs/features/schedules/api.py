@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter
 from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -53,7 +52,6 @@ class FireFilterSet(TimeOrderedFilterSet):
 
 
 TAG = "schedules"
-REASON = OpenApiParameter("reason", str, description="For the audit trail.")
 
 
 def _own(view: ApiView, pk: UUID) -> Schedule:
@@ -132,7 +130,6 @@ class PreviewSchedule(ApiView):
 
 class ScheduleDetail(ApiView):
     needs: ClassVar = {"GET": READ_SCHEDULES, "PATCH": CHANGE_SCHEDULES, "DELETE": DELETE_SCHEDULES}
-    query: ClassVar = {"DELETE": inputs.WithReason.model_fields}
 
     @operation(
         "Look at a schedule",
@@ -176,13 +173,12 @@ class ScheduleDetail(ApiView):
         operation_id="schedules_delete",
         answer=answers.DeletedInfo,
         example={"deleted": True},
-        parameters=[REASON],
+        query=inputs.ReasonInQuery,
         description="What it has submitted goes on.",
     )
-    def delete(self, request: Request, pk: UUID) -> Response:
-        given = self.read_query(inputs.WithReason)
+    def delete(self, request: Request, pk: UUID, query: inputs.ReasonInQuery) -> Response:
         _own(self, pk)
-        schedules.delete_schedule(pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=given.reason)
+        schedules.delete_schedule(pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=query.reason)
         return Response({"deleted": True})
 
 

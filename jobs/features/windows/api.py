@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -39,7 +38,6 @@ class WindowFilterSet(TimeOrderedFilterSet):
 
 
 TAG = "maintenance"
-REASON = OpenApiParameter("reason", str, description="For the audit trail.")
 
 
 def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
@@ -102,7 +100,6 @@ class WindowList(ApiListView[MaintenanceWindow]):
 
 class WindowDetail(ApiView):
     needs: ClassVar = {"GET": READ_WINDOWS, "PATCH": CHANGE_WINDOWS, "DELETE": DELETE_WINDOWS}
-    query: ClassVar = {"DELETE": inputs.WithReason.model_fields}
 
     @operation(
         "Look at a maintenance window",
@@ -145,12 +142,11 @@ class WindowDetail(ApiView):
         operation_id="maintenance_delete",
         answer=answers.DeletedInfo,
         example={"deleted": True},
-        parameters=[REASON],
+        query=inputs.ReasonInQuery,
         description="One of the project's own. What it holds may start again, unless something else holds it.",
     )
-    def delete(self, request: Request, pk: UUID) -> Response:
-        given = self.read_query(inputs.WithReason)
-        windows.delete_window(_own(self, pk).pk, actor=self.caller.actor, reason=given.reason)
+    def delete(self, request: Request, pk: UUID, query: inputs.ReasonInQuery) -> Response:
+        windows.delete_window(_own(self, pk).pk, actor=self.caller.actor, reason=query.reason)
         return Response({"deleted": True})
 
 

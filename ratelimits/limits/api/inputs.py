@@ -116,5 +116,7 @@ class Simulate(Input):
 class OfOverride(Input):
     """Query parameters that name one key of a limit."""
 
-    key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_LENGTH, pattern=NO_NUL)]
-    reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = ""
+    key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_LENGTH, pattern=NO_NUL)] = Field(
+        description="As the override shows it."
+    )
+    reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = Field(default="", description="For the audit trail.")

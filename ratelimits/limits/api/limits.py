@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from django.db.models import Q, QuerySet
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -44,10 +43,7 @@ WRITES = frozenset({"POST", "PATCH", "DELETE"})
 SHOWN_COUNTERS = 20
 EVERYONE = "*"  # the key of a limit that counts everyone together
 
-REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
-OPTIONAL_REASON = OpenApiParameter("reason", str, description="For the audit trail.")
 OPERATORS = "For operators: to a project's key the answer is 403 `shared_limit`."
-KEY = OpenApiParameter("key", str, description="As the override shows it.", required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +205,6 @@ class LimitList(CallerListView[Limit]):
 class LimitDetail(CallerView):
     unconfined = WRITES
     needs: ClassVar = {"GET": READ, "PATCH": CHANGE, "DELETE": DELETE}
-    query: ClassVar = {"DELETE": Reasoned.model_fields}
 
     @operation(
         "Look at a limit",
@@ -245,14 +240,13 @@ class LimitDetail(CallerView):
         operation_id="limits_delete",
         answer=Removed,
         example={"removed": True},
-        parameters=[REASON],
+        query=Reasoned,
         description=f"With its overrides, counters and alerts. What it held back may go at once. {OPERATORS}",
     )
-    def delete(self, request: Request, pk: int) -> Response:
-        given = self.read_query(Reasoned)
+    def delete(self, request: Request, pk: int, query: Reasoned) -> Response:
         find_seen(self.caller, pk)
         require_operator(self.caller)
-        delete_limit(pk, actor=self.caller.actor, reason=given.reason)
+        delete_limit(pk, actor=self.caller.actor, reason=query.reason)
         return Response({"removed": True})
 
 
@@ -281,7 +275,6 @@ class LimitCounters(CallerListView[Counter]):
 class LimitOverrides(CallerView):
     unconfined = WRITES
     needs: ClassVar = {"POST": CHANGE, "DELETE": CHANGE}
-    query: ClassVar = {"DELETE": inputs.OfOverride.model_fields}
 
     @operation(
         "Give one key of a limit another capacity",
@@ -316,14 +309,13 @@ class LimitOverrides(CallerView):
         answer=Removed,
         example={"removed": True},
         errors=[422],
-        parameters=[KEY, OPTIONAL_REASON],
+        query=inputs.OfOverride,
         description="Safe to repeat: `removed` says whether it had others.",
     )
-    def delete(self, request: Request, pk: int) -> Response:
-        given = self.read_query(inputs.OfOverride)
+    def delete(self, request: Request, pk: int, query: inputs.OfOverride) -> Response:
         find_seen(self.caller, pk)
-        require_own(self.caller, given.key)
-        removed = delete_override(pk, given.key, actor=self.caller.actor, reason=given.reason)
+        require_own(self.caller, query.key)
+        removed = delete_override(pk, query.key, actor=self.caller.actor, reason=query.reason)
         return Response({"removed": removed})
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import django_filters
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -33,7 +32,6 @@ DELETE = Need(Scope.LIMITS, "ratelimits.delete_budget")
 
 TAG = "money"
 OPERATORS = "Of one that an operator has set, the answer to a project's key is 403 `operators_budget`."
-REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
 
 
 def _by(caller: Caller, reason: str) -> dict[str, Any]:
@@ -94,7 +92,6 @@ class BudgetList(CallerListView[Budget]):
 
 class BudgetDetail(CallerView):
     needs: ClassVar = {"GET": SEE, "PATCH": CHANGE, "DELETE": DELETE}
-    query: ClassVar = {"DELETE": Reasoned.model_fields}
 
     @operation(
         "Look at a budget",
@@ -127,12 +124,11 @@ class BudgetDetail(CallerView):
         operation_id="budgets_delete",
         answer=Removed,
         example={"removed": True},
-        parameters=[REASON],
+        query=Reasoned,
         description="Jobs that wait for it go on. What was spent stays in the ledger. " + OPERATORS,
     )
-    def delete(self, request: Request, pk: int) -> Response:
-        given = self.read_query(Reasoned)
-        delete_budget(pk, project_id=self.caller.project_id, **_by(self.caller, given.reason))
+    def delete(self, request: Request, pk: int, query: Reasoned) -> Response:
+        delete_budget(pk, project_id=self.caller.project_id, **_by(self.caller, query.reason))
         return Response({"removed": True})
 
     def _one(self, pk: int) -> Any:

@@ -16,7 +16,6 @@ from ratelimits.api.answers import Removed
 from ratelimits.api.inputs import Reasoned
 from ratelimits.errors import NoAllowance
 from ratelimits.models import Allowance
-from ratelimits.money.api.budgets import REASON
 from ratelimits.usage.allowances import SavedAllowance, change_allowance, create_allowance, delete_allowance
 
 from . import examples, inputs
@@ -89,7 +88,6 @@ class AllowanceList(CallerListView[Allowance]):
 class AllowanceDetail(CallerView):
     unconfined = WRITES
     needs: ClassVar = {"GET": SEE, "PATCH": CHANGE, "DELETE": DELETE}
-    query: ClassVar = {"DELETE": Reasoned.model_fields}
 
     @operation(
         "Look at the project's allowance",
@@ -122,14 +120,13 @@ class AllowanceDetail(CallerView):
         operation_id="allowances_delete",
         answer=Removed,
         example={"removed": True},
-        parameters=[REASON],
+        query=Reasoned,
         errors=[409],
         description="409 `allowance_in_use`: somebody has used or reserved some of it this month; a quota of 0 ends it "
         "at once. Earlier months stay, and so do quotas of single users, for the next allowance. " + OPERATORS,
     )
-    def delete(self, request: Request, pk: str) -> Response:
-        given = self.read_query(Reasoned)
-        delete_allowance(self._own(pk), **_by(self.caller, given.reason))
+    def delete(self, request: Request, pk: str, query: Reasoned) -> Response:
+        delete_allowance(self._own(pk), **_by(self.caller, query.reason))
         return Response({"removed": True})
 
     def _own(self, project: str) -> str:

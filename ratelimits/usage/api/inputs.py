@@ -96,4 +96,4 @@ class CancelReservation(Input):
 class OfUser(Input):
     """Query parameters that name a user."""
 
-    user_id: UUID | None = None
+    user_id: UUID | None = Field(default=None, description="A server key names the user; a user's token is its own.")

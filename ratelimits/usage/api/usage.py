@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -35,7 +34,6 @@ REPORT = Need(Scope.USAGE, "ratelimits.add_usageevent")
 CANCEL = Need(Scope.USAGE, "ratelimits.cancel_reservation")
 
 UNNAMED_USER = "Name the user: a server key belongs to none."
-USER_ID = OpenApiParameter("user_id", UUID, description="A server key names the user; a user's token is its own.")
 
 
 def user_of(caller: Caller, named: UUID | None) -> UUID:
@@ -175,7 +173,6 @@ class CancelReservationView(CallerView):
 class UserStanding(CallerView):
     for_users = True
     needs: ClassVar = {"GET": SEE}
-    query: ClassVar = {"GET": inputs.OfUser.model_fields}
 
     @operation(
         "See what a user has left this month",
@@ -184,12 +181,11 @@ class UserStanding(CallerView):
         answer=answers.StandingShown,
         example=examples.STANDING,
         errors=[422],
-        parameters=[USER_ID],
+        query=inputs.OfUser,
         description="404 `no_allowance`: the project has none. Also served without the last slash.",
     )
-    def get(self, request: Request) -> Response:
-        given = self.read_query(inputs.OfUser)
-        return Response(asdict(standing(self.caller.project_id, user_of(self.caller, given.user_id))))
+    def get(self, request: Request, query: inputs.OfUser) -> Response:
+        return Response(asdict(standing(self.caller.project_id, user_of(self.caller, query.user_id))))
 
 
 class UserMonths(CallerListView[UsageTracking]):
