@@ -112,7 +112,6 @@ class ModelRouteList(ApiListView[ModelRoute]):
 
 class ModelRouteDetail(ApiView):
     needs: ClassVar = {"PATCH": CHANGE_ROUTES, "DELETE": DELETE_ROUTES}
-    query: ClassVar = {"DELETE": inputs.WithReason.model_fields}
 
     @operation(
         "Change a model route",
@@ -135,11 +134,11 @@ class ModelRouteDetail(ApiView):
         operation_id="model_routes_delete",
         answer=answers.DeletedInfo,
         example={"deleted": True},
+        query=inputs.ReasonInQuery,
     )
-    def delete(self, request: Request, pk: UUID) -> Response:
-        given = self.read_query(inputs.WithReason)
+    def delete(self, request: Request, pk: UUID, query: inputs.ReasonInQuery) -> Response:
         own, caller = self.own(ModelRoute.objects.only("id"), pk), self.caller
-        routes.delete_route(own.pk, project_id=caller.project_id, actor=caller.actor, reason=given.reason)
+        routes.delete_route(own.pk, project_id=caller.project_id, actor=caller.actor, reason=query.reason)
         return Response({"deleted": True})
 
 

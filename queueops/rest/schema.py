@@ -170,7 +170,7 @@ def operation(
     description: str = "",
 ) -> Callable[[Any], Any]:
     """
-    Describe one method of a view. What is an `Input` of `body` and `query`, the method gets read, as arguments.
+    Describe one method of a view, and read its `body` and `query` for it: an `Input` is an argument of that name.
 
     Args:
         example: An example of the answer; for a list, of one row.

@@ -32,6 +32,15 @@ def test_every_address_is_described(document):
     assert described == {described_path(pattern) for pattern in described_patterns()}
 
 
+@pytest.mark.parametrize(
+    ("path", "method", "names"),
+    [("spend/", "get", {"from", "to", "group_by"}), ("model-routes/{id}/", "delete", {"reason"})],
+)
+def test_query_parameters_are_described(document, path, method, names):
+    parameters = document["paths"][f"{ROOT}/{path}"][method]["parameters"]
+    assert {parameter["name"] for parameter in parameters if parameter["in"] == "query"} == names
+
+
 def test_no_two_parts_of_bodies_have_one_name():
     """The document's generator takes the first of them for all."""
     found: dict[str, dict[str, str]] = {}

@@ -52,7 +52,7 @@ class ChangeBudget(NewBudget):
 class SpendAsked(Input):
     """Query parameters of a report of spend."""
 
-    group_by: Grouping = "day"
+    group_by: Grouping = Field(default="day", description="By default day.")
     first: date = Field(
         default_factory=lambda: datetime.now(UTC).date(), alias="from", description="By default today, in UTC."
     )

@@ -23,7 +23,6 @@ SEE = Need(Scope.READ, "ratelimits.view_spend")
 class SpendReport(CallerView):
     for_users = True
     needs: ClassVar = {"GET": SEE}
-    query: ClassVar = {"GET": ("group_by", "from", "to")}
 
     @operation(
         "See what was spent",
@@ -32,6 +31,7 @@ class SpendReport(CallerView):
         answer=answers.SpendShown,
         example=examples.SPEND,
         errors=[422],
+        query=inputs.SpendAsked,
         description=(
             "Of whole days in UTC, summed by `group_by`: days in order, all else the dearest first and at most 1,000. "
             "`money` is in millionths of `currency`. `unpriced` calls had no price: what they cost is in no sum. Of "
@@ -39,17 +39,16 @@ class SpendReport(CallerView):
             "its own alone."
         ),
     )
-    def get(self, request: Request) -> Response:
-        given = self.read_query(inputs.SpendAsked)
-        days = spent_between(given.first, given.last).filter(project_id=self.caller.project_id)
+    def get(self, request: Request, query: inputs.SpendAsked) -> Response:
+        days = spent_between(query.first, query.last).filter(project_id=self.caller.project_id)
         rows = of_user(days, self.caller.user_id)
         return Response(
             {
                 "currency": settings.QUEUEOPS.currency,
-                "from": given.first,
-                "to": given.last,
+                "from": query.first,
+                "to": query.last,
                 "total": _sum(total(rows)),
-                "groups": [_group(one, given.group_by) for one in grouped(rows, given.group_by)],
+                "groups": [_group(one, query.group_by) for one in grouped(rows, query.group_by)],
             }
         )
 
