@@ -137,13 +137,13 @@ class ModelRouteDetail(ApiView):
         query=inputs.ReasonInQuery,
     )
     def delete(self, request: Request, pk: UUID, query: inputs.ReasonInQuery) -> Response:
-        own, caller = self.own(ModelRoute.objects.only("id"), pk), self.caller
-        routes.delete_route(own.pk, project_id=caller.project_id, actor=caller.actor, reason=query.reason)
+        own = self.own(ModelRoute.objects.only("id"), pk)
+        routes.delete_route(own.pk, **self.audited(query.reason))
         return Response({"deleted": True})
 
 
 def saved(view: ApiView, pk: UUID | None, given: dict[str, Any]) -> dict[str, Any]:
-    reason, caller = given.pop("reason", ""), view.caller
-    route = routes.save_route(pk, given, project_id=caller.project_id, actor=caller.actor, reason=reason)
+    audited = view.audited(given.pop("reason", ""))
+    route = routes.save_route(pk, given, **audited)
     route.refresh_from_db()
     return dict(ModelRouteSerializer(route).data)

@@ -50,6 +50,10 @@ class ApiView(CallerView):
     def serializer_context(self) -> dict[str, Any]:
         return {SHOWS_TRACEBACKS: sees_tracebacks(self.caller)}
 
+    def audited(self, reason: str) -> dict[str, Any]:
+        """Return the project, the actor and the reason, as services take them for the audit trail."""
+        return {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": reason}
+
     def own_rows(self, rows: QuerySet[Row]) -> QuerySet[Row]:
         """Rows of the caller's project; if an end user calls, rows of that user alone."""
         mine = {} if self.caller.user_id is None else {"user_id": self.caller.user_id}

@@ -23,7 +23,7 @@ from queueops.rest.schema import operation
 from queueops.tenancy.secrets.written_json import WrittenBytes
 
 from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
-from .job_actions import requeue_one
+from .job_actions import RowsAction, requeue_one
 from .operations import start
 
 # No index has a project's dead letters by these.
@@ -150,8 +150,9 @@ class DiscardDeadLetter(ApiView):
         return Response(DeadLetterSerializer(letter).data)
 
 
-class RequeueDeadLetters(ApiView):
+class RequeueDeadLetters(RowsAction):
     needs: ClassVar = {"POST": REQUEUE}
+    rows = DeadLetter.objects.all()
 
     @operation(
         "Requeue dead letters",
@@ -179,7 +180,7 @@ class RequeueDeadLetters(ApiView):
         wanted_ids = distinct_ids(body.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:
-            result = requeue_dead_letters(_own_ids(self, wanted_ids), **options)
+            result = requeue_dead_letters(self.own_ids(wanted_ids), **options)
             return 200, {
                 "moved": {str(letter): str(job) for letter, job in result.moved.items()},
                 "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in result.moved],
@@ -188,8 +189,9 @@ class RequeueDeadLetters(ApiView):
         return self.answer(effect)
 
 
-class DiscardDeadLetters(ApiView):
+class DiscardDeadLetters(RowsAction):
     needs: ClassVar = {"POST": DISCARD}
+    rows = DeadLetter.objects.all()
 
     @operation(
         "Discard dead letters",
@@ -207,22 +209,8 @@ class DiscardDeadLetters(ApiView):
         if body.filter is not None:
             wanted = _within(self, body.filter)
             return start(self, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=body.reason))
-        wanted_ids = distinct_ids(body.ids or [])
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            own = _own_ids(self, wanted_ids)
-            moved = set(discard_dead_letters(own, actor=self.caller.actor, reason=body.reason).moved)
-            return 200, {
-                "moved": [str(wanted) for wanted in wanted_ids if wanted in moved],
-                "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in moved],
-            }
-
-        return self.answer(effect)
-
-
-def _own_ids(view: ApiView, ids: list[UUID]) -> list[UUID]:
-    own = set(DeadLetter.objects.of_project(view.caller.project_id).filter(pk__in=ids).ids())
-    return [given for given in ids if given in own]
+        actor = self.caller.actor
+        return self.act_on_many(body.ids or [], lambda ids: discard_dead_letters(ids, actor=actor, reason=body.reason))
 
 
 def _within(view: ApiView, given: inputs.LetterFilter) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -43,19 +44,23 @@ class JobAction(ApiView):
         return self.answer(effect)
 
 
-class JobsAction(ApiView):
-    """Acts on up to 10,000 jobs; ids of another project are reported like unknown ones."""
+class RowsAction(ApiView):
+    """Acts on up to 10,000 rows; ids of another project are reported like unknown ones."""
+
+    rows: ClassVar[QuerySet[Any]] = Job.objects.all()
+
+    def own_ids(self, ids: list[UUID]) -> list[UUID]:
+        own = set(self.own_rows(self.rows.filter(pk__in=ids)).values_list("pk", flat=True))
+        return [row_id for row_id in ids if row_id in own]
 
     def act_on_many(self, ids: list[UUID], action: Action) -> Response:
-        wanted = distinct_ids(ids)
+        asked = distinct_ids(ids)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            own = set(self.own_rows(Job.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
-            result = action([job_id for job_id in wanted if job_id in own])
-            moved = set(result.moved)
+            moved = set(action(self.own_ids(asked)).moved)
             return 200, {
-                "moved": [str(job_id) for job_id in wanted if job_id in moved],
-                "unmoved": [str(job_id) for job_id in wanted if job_id not in moved],
+                "moved": [str(row_id) for row_id in asked if row_id in moved],
+                "unmoved": [str(row_id) for row_id in asked if row_id not in moved],
             }
 
         return self.answer(effect)
@@ -202,7 +207,7 @@ def requeue_one(view: ApiView, letter: DeadLetter, given: inputs.Requeue) -> tup
     return 201, {"id": str(new_job_id), "origin": str(letter.job_id), "url": f"/api/v1/jobs/{new_job_id}/"}
 
 
-class CancelJobs(JobsAction):
+class CancelJobs(RowsAction):
     needs: ClassVar = {"POST": CANCEL}
     for_users = True
 
@@ -211,7 +216,7 @@ class CancelJobs(JobsAction):
         return self.act_on_many(body.ids, cancelling(self, body))
 
 
-class ScheduleJobs(JobsAction):
+class ScheduleJobs(RowsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @many("Let waiting jobs run later, or now", "schedule", inputs.RescheduleMany, {"delay_seconds": 0})
@@ -219,7 +224,7 @@ class ScheduleJobs(JobsAction):
         return self.act_on_many(body.ids, scheduling(self, body))
 
 
-class ResetJobs(JobsAction):
+class ResetJobs(RowsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
     @many("Take running jobs back and run them again", "reset", inputs.ResetMany, {"delay_seconds": 60})
@@ -227,7 +232,7 @@ class ResetJobs(JobsAction):
         return self.act_on_many(body.ids, resetting(self, body))
 
 
-class ChangeJobsPriority(JobsAction):
+class ChangeJobsPriority(RowsAction):
     needs: ClassVar = {"POST": REPRIORITISE}
 
     @many("Change the priority of waiting jobs", "priority", inputs.ChangePriorityMany, {"priority": "low"})

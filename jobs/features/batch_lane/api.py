@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
-from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -32,13 +31,6 @@ class ProviderBatchFilterSet(TimeOrderedFilterSet):
         fields = ("kind", "service", "model")
 
 
-def _own(view: ApiView, pk: UUID) -> ProviderBatch:
-    found = ProviderBatch.objects.filter(project_id=view.caller.project_id, pk=pk).first()
-    if found is None:
-        raise NotFound
-    return found
-
-
 class ProviderBatchList(ApiListView[ProviderBatch]):
     needs: ClassVar = {"GET": READ_PROVIDER_BATCHES}
     queryset = ProviderBatch.objects.none()
@@ -53,7 +45,7 @@ class ProviderBatchList(ApiListView[ProviderBatch]):
         example=PROVIDER_BATCH,
     )
     def get(self, request: Request) -> Response:
-        return self.listed(ProviderBatch.objects.filter(project_id=self.caller.project_id))
+        return self.listed(self.own_rows(ProviderBatch.objects.all()))
 
 
 class ProviderBatchDetail(ApiView):
@@ -67,7 +59,7 @@ class ProviderBatchDetail(ApiView):
         example=PROVIDER_BATCH,
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        return Response(ProviderBatchSerializer(_own(self, pk)).data)
+        return Response(ProviderBatchSerializer(self.own(ProviderBatch.objects.all(), pk)).data)
 
 
 class CancelProviderBatch(ApiView):
@@ -86,10 +78,11 @@ class CancelProviderBatch(ApiView):
         "deadlines allow. One that has ended is left alone.",
     )
     def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
-        found = _own(self, pk)
+        found = self.own(ProviderBatch.objects.all(), pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
             cancel_provider_batches([found.pk], actor=self.caller.actor, reason=body.reason)
-            return 200, dict(ProviderBatchSerializer(_own(self, pk)).data)
+            found.refresh_from_db()
+            return 200, dict(ProviderBatchSerializer(found).data)
 
         return self.answer(effect)

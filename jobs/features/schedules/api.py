@@ -63,6 +63,10 @@ def _shown(row: Schedule) -> dict[str, Any]:
     return dict(ScheduleSerializer(row, context=context).data)
 
 
+def _saved(view: ApiView, pk: UUID | None, body: NewSchedule | ChangeSchedule) -> dict[str, Any]:
+    return _shown(schedules.save_schedule(pk, body.figures(), **view.audited(body.reason)))
+
+
 class ScheduleList(ApiListView[Schedule]):
     needs: ClassVar = {"GET": READ_SCHEDULES, "POST": ADD_SCHEDULES}
     queryset = Schedule.objects.none()
@@ -97,17 +101,7 @@ class ScheduleList(ApiListView[Schedule]):
     )
     def post(self, request: Request, body: NewSchedule) -> Response:
 
-        def effect() -> tuple[int, dict[str, Any]]:
-            made = schedules.save_schedule(
-                None,
-                body.figures(),
-                project_id=self.caller.project_id,
-                actor=self.caller.actor,
-                reason=body.reason,
-            )
-            return 201, _shown(made)
-
-        return self.answer(effect)
+        return self.answer(lambda: (201, _saved(self, None, body)))
 
 
 class PreviewSchedule(ApiView):
@@ -154,18 +148,7 @@ class ScheduleDetail(ApiView):
     )
     def patch(self, request: Request, pk: UUID, body: ChangeSchedule) -> Response:
         _own(self, pk)
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            changed = schedules.save_schedule(
-                pk,
-                body.figures(),
-                project_id=self.caller.project_id,
-                actor=self.caller.actor,
-                reason=body.reason,
-            )
-            return 200, _shown(changed)
-
-        return self.answer(effect)
+        return self.answer(lambda: (200, _saved(self, pk, body)))
 
     @operation(
         "Delete a schedule",
@@ -178,7 +161,7 @@ class ScheduleDetail(ApiView):
     )
     def delete(self, request: Request, pk: UUID, query: inputs.ReasonInQuery) -> Response:
         _own(self, pk)
-        schedules.delete_schedule(pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=query.reason)
+        schedules.delete_schedule(pk, **self.audited(query.reason))
         return Response({"deleted": True})
 
 
@@ -208,8 +191,7 @@ class _Verb(ApiView):
         self, verb: Callable[..., Any], pk: UUID, reason: str, show: Callable[[Any], Any] = _shown
     ) -> Response:
         _own(self, pk)
-        told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": reason}
-        return self.answer(lambda: (200, show(verb(pk, **told))))
+        return self.answer(lambda: (200, show(verb(pk, **self.audited(reason)))))
 
 
 def _steering(summary: str, name: str, description: str) -> Callable[[Any], Any]:

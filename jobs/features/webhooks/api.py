@@ -81,9 +81,8 @@ def _saved(view: ApiView, pk: UUID | None, given: NewWebhook | ChangeWebhook) ->
     Raises:
         BadWebhook: With the paths in the body that was sent.
     """
-    told = {"project_id": view.caller.project_id, "actor": view.caller.actor, "reason": given.reason}
     try:
-        return webhooks.save_webhook(pk, given.figures(), **told)
+        return webhooks.save_webhook(pk, given.figures(), **view.audited(given.reason))
     except BadWebhook as error:
         names = {**webhooks.HEARS, **{name: f"jobs.{name}" for name in webhooks.OF_JOBS}}
         raise BadWebhook(fields={names.get(name, name): faults for name, faults in error.fields.items()}) from None
@@ -160,12 +159,7 @@ class WebhookDetail(ApiView):
     )
     def patch(self, request: Request, pk: UUID, body: ChangeWebhook) -> Response:
         _own(self, pk)
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            changed, _ = _saved(self, pk, body)
-            return 200, dict(WebhookSerializer(changed).data)
-
-        return self.answer(effect)
+        return self.answer(lambda: (200, dict(WebhookSerializer(_saved(self, pk, body)[0]).data)))
 
 
 class TestWebhook(ApiView):
@@ -188,9 +182,7 @@ class TestWebhook(ApiView):
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            made = webhooks.send_test(
-                pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=body.reason
-            )
+            made = webhooks.send_test(pk, **self.audited(body.reason))
             return 201, dict(WebhookDeliverySerializer(made).data)
 
         return self.answer(effect)
@@ -219,8 +211,7 @@ class SendWebhookAgain(ApiView):
         def effect() -> tuple[int, dict[str, Any]]:
             if not body.confirm:
                 return 200, {"sent": 0, "left": failed_messages(webhook, body.since).count(), "confirmed": False}
-            told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": body.reason}
-            found = send_webhook_again(pk, since=body.since, **told)
+            found = send_webhook_again(pk, since=body.since, **self.audited(body.reason))
             return 200, {"sent": found.sent, "left": found.left, "confirmed": True}
 
         return self.answer(effect)

@@ -45,6 +45,10 @@ def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
     return MaintenanceWindow.objects.filter(~Q(scope=MaintenanceWindow.Scope.PROJECT) | Q(key=view.caller.project_id))
 
 
+def _shown(window: MaintenanceWindow) -> dict[str, Any]:
+    return dict(WindowSerializer(window).data)
+
+
 def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
     """
     Raises:
@@ -90,12 +94,7 @@ class WindowList(ApiListView[MaintenanceWindow]):
     )
     def post(self, request: Request, body: NewWindow) -> Response:
         figures = {**body.model_dump(), "scope": MaintenanceWindow.Scope.PROJECT, "key": self.caller.project_id}
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            made = windows.save_window(None, figures, actor=self.caller.actor)
-            return 201, dict(WindowSerializer(made).data)
-
-        return self.answer(effect)
+        return self.answer(lambda: (201, _shown(windows.save_window(None, figures, actor=self.caller.actor))))
 
 
 class WindowDetail(ApiView):
@@ -112,7 +111,7 @@ class WindowDetail(ApiView):
         window = _seen(self).filter(pk=pk).first()
         if window is None:
             raise NotFound
-        return Response(WindowSerializer(window).data)
+        return Response(_shown(window))
 
     @operation(
         "Change a maintenance window",
@@ -128,13 +127,8 @@ class WindowDetail(ApiView):
         " what does not belong to it any more is set to null, the weekdays to `[]`.",
     )
     def patch(self, request: Request, pk: UUID, body: ChangeWindow) -> Response:
-        window = _own(self, pk)
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            changed = windows.save_window(window.pk, body.figures(), actor=self.caller.actor)
-            return 200, dict(WindowSerializer(changed).data)
-
-        return self.answer(effect)
+        window, actor = _own(self, pk), self.caller.actor
+        return self.answer(lambda: (200, _shown(windows.save_window(window.pk, body.figures(), actor=actor))))
 
     @operation(
         "Delete a maintenance window",
@@ -165,10 +159,5 @@ class EndWindow(ApiView):
         description="One of the project's own. A weekly one comes again; one that is not open stays as it is.",
     )
     def post(self, request: Request, pk: UUID, body: inputs.WithReason) -> Response:
-        window = _own(self, pk)
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            ended = windows.end_window(window.pk, actor=self.caller.actor, reason=body.reason)
-            return 200, dict(WindowSerializer(ended).data)
-
-        return self.answer(effect)
+        window, actor = _own(self, pk), self.caller.actor
+        return self.answer(lambda: (200, _shown(windows.end_window(window.pk, actor=actor, reason=body.reason))))
