@@ -81,7 +81,6 @@ class ModelRouteSerializer(serializers.ModelSerializer[ModelRoute]):
 
 class ModelRouteList(ApiListView[ModelRoute]):
     needs: ClassVar = {"GET": READ_ROUTES, "POST": ADD_ROUTES}
-    queryset = ModelRoute.objects.none()
     serializer_class = ModelRouteSerializer
 
     @operation(

@@ -127,6 +127,11 @@ class CallerListView(CallerView, GenericAPIView[Row]):
     filter_backends = (StrictFilterBackend,)
     pagination_class = NewestFirst
 
+    def get_queryset(self) -> QuerySet[Row]:
+        """No rows: only the OpenAPI document asks, for the model of the filters."""
+        serializer: Any = self.serializer_class
+        return cast("QuerySet[Row]", serializer.Meta.model.objects.none())
+
     def listed(self, rows: QuerySet[Row]) -> Response:
         page = self.paginate_queryset(self.filter_queryset(rows))
         return self.get_paginated_response(self.shown(page or []))

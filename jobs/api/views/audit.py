@@ -41,7 +41,6 @@ class TrailPages(LogPages):
 
 class AuditList(ApiListView[ProjectAuditEntry]):
     needs: ClassVar = {"GET": READ_AUDIT}
-    queryset = ProjectAuditEntry.objects.none()
     serializer_class = AuditEntrySerializer
     filterset_class = AuditFilterSet
     pagination_class = TrailPages

@@ -33,7 +33,6 @@ class BatchList(ApiListView[Batch]):
     for_users = for_anonymous = True
     query: ClassVar = {"POST": inputs.BatchInput.model_fields}
     parser_classes = (JSONDocument, JSONLines)
-    queryset = Batch.objects.none()
     serializer_class = BatchSerializer
     filterset_class = BatchFilterSet
 
@@ -162,7 +161,6 @@ class BatchWaiting(ApiView):
 class BatchJobs(ApiListView[Job]):
     needs: ClassVar = {"GET": READ}
     for_users = for_anonymous = True
-    queryset = Job.objects.none()
     serializer_class = JobSerializer
     filterset_class = BatchJobFilterSet
     finds_first: ClassVar = True

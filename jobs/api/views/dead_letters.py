@@ -64,7 +64,6 @@ class LetterPages(NewestFirst):
 class DeadLetterList(ApiListView[DeadLetter]):
     pagination_class = LetterPages
     needs: ClassVar = {"GET": READ_DEAD_LETTERS}
-    queryset = DeadLetter.objects.none()
     serializer_class = DeadLetterSerializer
     filterset_class = DeadLetterFilterSet
     weight = WrittenBytes("payload")

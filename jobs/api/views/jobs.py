@@ -47,7 +47,6 @@ NO_WAYS = {"prices": None, "provider_batch": None}
 class JobList(ApiListView[Job]):
     needs: ClassVar = {"GET": READ, "POST": SUBMIT}
     for_users = for_anonymous = True
-    queryset = Job.objects.none()
     serializer_class = JobSerializer
     filterset_class = JobFilterSet
 
@@ -168,7 +167,6 @@ class JobResult(ApiView):
 class JobEvents(ApiListView[JobEvent]):
     needs: ClassVar = {"GET": READ}
     for_users = for_anonymous = True
-    queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
     filterset_class = JobEventFilterSet
     pagination_class = LogPages

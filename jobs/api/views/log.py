@@ -19,7 +19,6 @@ from .base import READ, ApiListView
 
 class EventList(ApiListView[JobEvent]):
     needs: ClassVar = {"GET": READ}
-    queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
     filterset_class = EventFilterSet
     pagination_class = LogPages

@@ -65,7 +65,6 @@ def start(view: ApiView, begin: Callable[[], BulkOperation]) -> Response:
 class OperationList(ApiListView[BulkOperation]):
     needs: ClassVar = {"GET": READ_OPERATIONS}
     for_users = True
-    queryset = BulkOperation.objects.none()
     serializer_class = OperationSerializer
     filterset_class = OperationFilterSet
 

@@ -43,7 +43,6 @@ class InTheirOrder(NewestFirst):
 class BatchResults(ApiListView[Job]):
     needs: ClassVar = {"GET": READ}
     for_users = for_anonymous = True
-    queryset = Job.objects.none()
     serializer_class = ResultSerializer
     pagination_class = InTheirOrder
 

@@ -33,7 +33,6 @@ class ProviderBatchFilterSet(TimeOrderedFilterSet):
 
 class ProviderBatchList(ApiListView[ProviderBatch]):
     needs: ClassVar = {"GET": READ_PROVIDER_BATCHES}
-    queryset = ProviderBatch.objects.none()
     serializer_class = ProviderBatchSerializer
     filterset_class = ProviderBatchFilterSet
 

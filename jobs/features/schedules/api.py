@@ -69,7 +69,6 @@ def _saved(view: ApiView, pk: UUID | None, body: NewSchedule | ChangeSchedule) -
 
 class ScheduleList(ApiListView[Schedule]):
     needs: ClassVar = {"GET": READ_SCHEDULES, "POST": ADD_SCHEDULES}
-    queryset = Schedule.objects.none()
     serializer_class = ScheduleSerializer
     filterset_class = ScheduleFilterSet
 
@@ -167,7 +166,6 @@ class ScheduleDetail(ApiView):
 
 class ScheduleFires(ApiListView[ScheduleFire]):
     needs: ClassVar = {"GET": READ_SCHEDULES}
-    queryset = ScheduleFire.objects.none()
     serializer_class = FireSerializer
     filterset_class = FireFilterSet
 

@@ -90,7 +90,6 @@ def _saved(view: ApiView, pk: UUID | None, given: NewWebhook | ChangeWebhook) ->
 
 class WebhookList(ApiListView[Webhook]):
     needs: ClassVar = {"GET": READ_WEBHOOKS, "POST": ADD_WEBHOOKS}
-    queryset = Webhook.objects.none()
     serializer_class = WebhookSerializer
     filterset_class = WebhookFilterSet
 
@@ -219,7 +218,6 @@ class SendWebhookAgain(ApiView):
 
 class WebhookDeliveries(ApiListView[WebhookDelivery]):
     needs: ClassVar = {"GET": READ_WEBHOOKS}
-    queryset = WebhookDelivery.objects.none()
     serializer_class = WebhookDeliverySerializer
     filterset_class = WebhookDeliveryFilterSet
 
@@ -238,7 +236,6 @@ class WebhookDeliveries(ApiListView[WebhookDelivery]):
 
 class WebhookJobs(ApiListView[WebhookJob]):
     needs: ClassVar = {"GET": READ_WEBHOOKS}
-    queryset = WebhookJob.objects.none()
     serializer_class = WebhookJobSerializer
     filterset_class = WebhookJobFilterSet
 

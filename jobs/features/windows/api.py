@@ -64,7 +64,6 @@ def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
 
 class WindowList(ApiListView[MaintenanceWindow]):
     needs: ClassVar = {"GET": READ_WINDOWS, "POST": ADD_WINDOWS}
-    queryset = MaintenanceWindow.objects.none()
     serializer_class = WindowSerializer
     filterset_class = WindowFilterSet
 

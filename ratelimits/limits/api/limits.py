@@ -165,7 +165,6 @@ class LimitFilterSet(FilterSet):
 class LimitList(CallerListView[Limit]):
     unconfined = WRITES
     needs: ClassVar = {"GET": READ, "POST": ADD}
-    queryset = Limit.objects.none()
     serializer_class = LimitSerializer
     filterset_class = LimitFilterSet
 
@@ -252,8 +251,10 @@ class LimitDetail(CallerView):
 
 class LimitCounters(CallerListView[Counter]):
     needs: ClassVar = {"GET": READ}
-    queryset = Counter.objects.none()
     serializer_class = GaugeSerializer
+
+    def get_queryset(self) -> QuerySet[Counter]:
+        return Counter.objects.none()
 
     @operation(
         "List the counters of a limit, by key from the last to the first",

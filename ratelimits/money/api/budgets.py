@@ -56,7 +56,6 @@ class BudgetFilterSet(FilterSet):
 
 class BudgetList(CallerListView[Budget]):
     needs: ClassVar = {"GET": SEE, "POST": ADD}
-    queryset = Budget.objects.none()
     serializer_class = BudgetSerializer
     filterset_class = BudgetFilterSet
 

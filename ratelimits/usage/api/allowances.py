@@ -54,7 +54,6 @@ def _shown(project_id: str, saved: SavedAllowance) -> Any:
 class AllowanceList(CallerListView[Allowance]):
     unconfined = WRITES
     needs: ClassVar = {"GET": SEE, "POST": ADD}
-    queryset = Allowance.objects.none()
     serializer_class = AllowanceSerializer
 
     @operation(

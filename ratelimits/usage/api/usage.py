@@ -191,7 +191,6 @@ class UserStanding(CallerView):
 class UserMonths(CallerListView[UsageTracking]):
     for_users = True
     needs: ClassVar = {"GET": SEE}
-    queryset = UsageTracking.objects.none()
     serializer_class = UserMonthSerializer
     filterset_class = UserMonthFilterSet
 
@@ -211,7 +210,6 @@ class UserMonths(CallerListView[UsageTracking]):
 class UserEvents(CallerListView[UsageEvent]):
     for_users = True
     needs: ClassVar = {"GET": SEE_EVENTS}
-    queryset = UsageEvent.objects.none()
     serializer_class = UsageEventSerializer
     filterset_class = UsageEventFilterSet
 
