@@ -45,8 +45,8 @@ CHECKS = [
 OF_THE_SHAPE = frozenset({"invalid_input", "invalid_query", "malformed_json", "bad_request", "unsupported_media_type"})
 CHECKED_PLACES = (ParameterLocation.QUERY, ParameterLocation.BODY)  # paths and headers hold what this module puts there
 # What only the server, or only who calls, can know: no document could say which values are taken. Nor does a pattern
-# say which characters can be printed, as those of tags, or how the fields of a job go together.
-UNSAYABLE = frozenset({"cursor", "user_id", "key", "project", "tags", "any_tag", "on_finish"})
+# say which characters can be printed, as those of tags, or how the fields of a job or the days of a report go together.
+UNSAYABLE = frozenset({"cursor", "user_id", "key", "project", "tags", "any_tag", "on_finish", "to"})
 ONE_BY_ONE = frozenset({"/api/v1/usage/ingest/"})  # answers 200 with what is wrong with each
 PLENTY = 1_000_000  # requests a minute
 
