@@ -91,6 +91,10 @@ class BatchInput(Input):
         description="Until so many have ended, at most twice as many are let go. By default as the project says: 50.",
     )
 
+    def options(self) -> dict[str, Any]:
+        """Return all of them, as `submit_batch` takes them."""
+        return {name: getattr(self, name) for name in BatchInput.model_fields}
+
 
 class BatchDocument(BatchInput):
     # Any: the service validates each job and reports its line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -75,49 +76,14 @@ class BatchList(ApiListView[Batch]):
         return self.answer(lambda: self._submit(body.lines, body.options), digest=body.digest)
 
     def _submit(self, lines: Iterable[Any], given: inputs.BatchInput) -> tuple[int, dict[str, Any]]:
-        batch = submit_batch(
+        receipt = submit_batch(
             lines,
             project_id=self.caller.project_id,
             actor=self.caller.actor,
             only_user=self.caller.user_id,
-            name=given.name,
-            tags=given.tags,
-            partial=given.partial,
-            start_interval_seconds=given.start_interval_seconds,
-            after=given.after,
-            on_failure=given.on_failure,
-            on_finish=given.on_finish,
-            guard_first=given.guard_first,
-            guard_percent=given.guard_percent,
+            **given.options(),
         )
-        return 201, {
-            "id": str(batch.id),
-            "accepted": batch.accepted,
-            "duplicates": batch.duplicates,
-            "pending": batch.pending,
-            "replaced": batch.replaced,
-            "error_count": batch.error_count,
-            "errors": [
-                {
-                    "line": error.line,
-                    "code": error.code,
-                    "message": error.message,
-                    "fields": dict(error.fields),
-                }
-                for error in batch.errors
-            ],
-            "known": [
-                {
-                    "line": one.line,
-                    "outcome": one.outcome,
-                    "job": str(one.job),
-                    "batch": one.batch and str(one.batch),
-                }
-                for one in batch.known
-            ],
-            "known_batches": [str(one) for one in batch.known_batches],
-            "url": f"/api/v1/batches/{batch.id}/",
-        }
+        return 201, {**asdict(receipt), "url": f"/api/v1/batches/{receipt.id}/"}
 
 
 class BatchDetail(ApiView):

@@ -166,20 +166,15 @@ class RequeueDeadLetters(RowsAction):
         description=f"{CHOICE} `spread_seconds` spreads the starts so that the replay breaches no quota.",
     )
     def post(self, request: Request, body: inputs.RequeueMany) -> Response:
-        options: dict[str, Any] = {
-            "actor": self.caller.actor,
-            "payload": body.payload,
-            "priority": body.priority,
-            "spread_seconds": body.spread_seconds,
-            "note": body.note,
-        }
+        options = body.figures("payload", "priority", "spread_seconds", "note")
+        canary, actor = options.pop("canary"), self.caller.actor
         if body.filter is not None:
             wanted = _within(self, body.filter)
-            return start(self, lambda: start_bulk_requeue(wanted, **options, **body.figures()))
+            return start(self, lambda: start_bulk_requeue(wanted, actor=actor, canary=canary, **options))
         wanted_ids = distinct_ids(body.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:
-            result = requeue_dead_letters(self.own_ids(wanted_ids), **options)
+            result = requeue_dead_letters(self.own_ids(wanted_ids), actor=actor, **options)
             return 200, {
                 "moved": {str(letter): str(job) for letter, job in result.moved.items()},
                 "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in result.moved],

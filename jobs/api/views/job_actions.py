@@ -191,13 +191,7 @@ def requeue_one(view: ApiView, letter: DeadLetter, given: inputs.Requeue) -> tup
     Raises:
         WrongState: It was requeued or discarded before.
     """
-    result = requeue_dead_letters(
-        [letter.pk],
-        actor=view.caller.actor,
-        payload=given.payload,
-        priority=given.priority,
-        note=given.note,
-    )
+    result = requeue_dead_letters([letter.pk], actor=view.caller.actor, **given.model_dump())
     new_job_id = result.moved.get(letter.pk)
     if new_job_id is None:
         raise WrongState(

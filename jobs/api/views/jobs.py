@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -97,13 +98,7 @@ class JobList(ApiListView[Job]):
             job = submit_job(
                 spec, project_id=self.caller.project_id, actor=self.caller.actor, only_user=self.caller.user_id
             )
-            answer = {
-                "id": str(job.id),
-                "created": job.created,
-                "outcome": job.outcome,
-                "url": f"/api/v1/jobs/{job.id}/",
-            }
-            return (201 if job.created else 200), answer
+            return (201 if job.created else 200), {**asdict(job), "url": f"/api/v1/jobs/{job.id}/"}
 
         response = self.answer(submit)
         response["Location"] = response.data["url"]

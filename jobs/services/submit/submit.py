@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -92,12 +92,12 @@ class BatchReceipt:
     id: UUID
     accepted: int
     duplicates: int
+    pending: int  # lines whose unique key belongs to a job that has not ended
+    replaced: int  # the pending lines whose work that job has taken over
     error_count: int
-    pending: int = 0  # lines whose unique key belongs to a job that has not ended
-    replaced: int = 0  # the pending lines whose work that job has taken over
-    errors: list[LineError] = field(default_factory=list)
-    known: list[KnownLine] = field(default_factory=list)
-    known_batches: list[UUID] = field(default_factory=list)
+    errors: list[LineError]
+    known: list[KnownLine]
+    known_batches: list[UUID]
 
 
 class BatchRejected(QueueOpsError):
@@ -229,12 +229,12 @@ def submit_batch(
         notify(Channel.READY)
         span.note(queueops__batch=str(batch.pk), messaging__batch__message_count=intake.accepted)
     return BatchReceipt(
-        batch.pk,
-        intake.accepted,
-        len(settled.twins),
-        checker.error_count,
+        id=batch.pk,
+        accepted=intake.accepted,
+        duplicates=len(settled.twins),
         pending=len(settled.met),
         replaced=sum(met.replaced for met in settled.met.values()),
+        error_count=checker.error_count,
         errors=checker.errors,
         known=known,
         known_batches=known_batches,
