@@ -25,7 +25,6 @@ READ_ROUTES = Need(Scope.READ, "door.view_modelroute")
 ADD_ROUTES = Need(Scope.OPERATE, "door.add_modelroute")
 CHANGE_ROUTES = Need(Scope.OPERATE, "door.change_modelroute")
 DELETE_ROUTES = Need(Scope.OPERATE, "door.delete_modelroute")
-TAG = "model routes"
 EXAMPLE = {
     "id": "019383c7-d2e7-7b1a-9c54-0a4a1f0d2e13",
     "place": 0,
@@ -85,7 +84,6 @@ class ModelRouteList(ApiListView[ModelRoute]):
 
     @operation(
         "List model routes, newest first",
-        tag=TAG,
         operation_id="model_routes_list",
         answer=ModelRouteSerializer(many=True),
         example=EXAMPLE,
@@ -95,7 +93,6 @@ class ModelRouteList(ApiListView[ModelRoute]):
 
     @operation(
         "Create a model route",
-        tag=TAG,
         operation_id="model_routes_create",
         body=NewModelRoute,
         body_example=GIVEN,
@@ -114,7 +111,6 @@ class ModelRouteDetail(ApiView):
 
     @operation(
         "Change a model route",
-        tag=TAG,
         operation_id="model_routes_change",
         body=ChangeModelRoute,
         body_example={"credential": "openai-second"},
@@ -129,7 +125,6 @@ class ModelRouteDetail(ApiView):
 
     @operation(
         "Delete a model route",
-        tag=TAG,
         operation_id="model_routes_delete",
         answer=answers.DeletedInfo,
         example={"deleted": True},

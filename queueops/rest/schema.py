@@ -131,9 +131,13 @@ class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-
 
 
 def describe_requests(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add what the views' types do not say: text parameters may not be empty, and which bodies may be left out."""
+    """
+    Add what the views' types do not say: text parameters may not be empty, and which bodies may be left out. Tags that
+    come from addresses have dashes.
+    """
     for methods in result["paths"].values():
         for described in methods.values():
+            described["tags"] = [tag.replace("-", " ") for tag in described["tags"]]
             for parameter in described.get("parameters", ()):
                 schema = parameter["schema"]
                 if parameter["in"] == "query" and schema.get("type") == "string" and "format" not in schema:
@@ -154,7 +158,6 @@ def _needs_a_body(schema: dict[str, Any], document: dict[str, Any]) -> bool:
 def operation(
     summary: str,
     *,
-    tag: str,
     operation_id: str,
     answer: Any,
     example: Any,
@@ -167,6 +170,7 @@ def operation(
     errors: Sequence[int] = (),
     parameters: Sequence[OpenApiParameter] = (),
     answers_once: bool = False,
+    tag: str | None = None,
     description: str = "",
 ) -> Callable[[Any], Any]:
     """
@@ -177,6 +181,7 @@ def operation(
         other_answers: By status, or by status and content type where there are several.
         errors: Statuses besides those that every operation may answer with.
         answers_once: The operation honours Idempotency-Key.
+        tag: By default the first word of the address.
     """
     examples = [
         OpenApiExample("Answer", value=example, response_only=True, status_codes=[str(status)]),
@@ -193,7 +198,7 @@ def operation(
         operation_id=operation_id,
         summary=summary,
         description=description or summary,
-        tags=[tag],
+        tags=[tag] if tag else None,
         request=body,
         parameters=[*_parameters(query), *parameters, *([IDEMPOTENCY_KEY] if answers_once else [])],
         responses={status: answer, **(other_answers or {}), **{code: _refusal(code) for code in refusals}},

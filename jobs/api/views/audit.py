@@ -65,7 +65,6 @@ class AuditList(ApiListView[ProjectAuditEntry]):
 
     @operation(
         "List what people and keys changed, newest first",
-        tag="audit",
         operation_id="audit_list",
         errors=[410],
         answer=AuditEntrySerializer(many=True),

@@ -27,7 +27,6 @@ class CancelBatch(ApiView):
 
     @starting(
         "Cancel the jobs of a batch that have not ended",
-        tag="batches",
         operation_id="batches_cancel",
         body=inputs.WithReason,
         body_example={"reason": "the import was wrong"},
@@ -43,7 +42,6 @@ class ChangeBatchPriority(ApiView):
 
     @starting(
         "Change the priority of a batch's waiting jobs",
-        tag="batches",
         operation_id="batches_priority",
         body=inputs.ChangeBatchPriorityInput,
         body_example={"priority": "low"},
@@ -61,7 +59,6 @@ class RetryBatch(ApiView):
 
     @starting(
         "Retry the failed jobs of a batch",
-        tag="batches",
         operation_id="batches_retry",
         body=inputs.RequeueBatch,
         body_example={"spread_seconds": 600, "note": "the quota was raised"},
@@ -81,7 +78,6 @@ class GoOnBatch(ApiView):
 
     @operation(
         "Let a batch go on that waits for others",
-        tag="batches",
         operation_id="batches_go_on",
         body=inputs.WithReason,
         body_example={"reason": "the report may be partial"},
@@ -107,7 +103,6 @@ class PauseBatch(ApiView):
 
     @operation(
         "Pause a batch",
-        tag="batches",
         operation_id="batches_pause",
         body=inputs.WithReason,
         body_example={"reason": "the provider has an outage"},
@@ -126,7 +121,6 @@ class ResumeBatch(ApiView):
 
     @operation(
         "Resume a batch",
-        tag="batches",
         operation_id="batches_resume",
         body=inputs.ResumeBatchInput,
         body_example={"canary": 20},

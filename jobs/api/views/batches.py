@@ -39,7 +39,6 @@ class BatchList(ApiListView[Batch]):
 
     @operation(
         "List batches, newest first",
-        tag="batches",
         operation_id="batches_list",
         answer=BatchSerializer(many=True),
         example=examples.BATCH_ROW,
@@ -53,7 +52,6 @@ class BatchList(ApiListView[Batch]):
 
     @operation(
         "Submit a batch",
-        tag="batches",
         operation_id="batches_submit",
         body={JSON: inputs.BatchDocument, NDJSON: {"type": "string"}},
         body_example=examples.BATCH,
@@ -92,7 +90,6 @@ class BatchDetail(ApiView):
 
     @operation(
         "Look at a batch",
-        tag="batches",
         operation_id="batches_get",
         answer=BatchDetailSerializer,
         example=examples.BATCH_DETAIL,
@@ -113,7 +110,6 @@ class BatchWaiting(ApiView):
 
     @operation(
         "See what holds a batch",
-        tag="batches",
         operation_id="batches_waiting",
         answer=BatchWaitingSerializer,
         example={"results": [examples.HELD_LANE]},
@@ -133,7 +129,6 @@ class BatchJobs(ApiListView[Job]):
 
     @operation(
         "List the jobs of a batch, newest first",
-        tag="batches",
         operation_id="batches_jobs",
         answer=JobSerializer(many=True),
         example=examples.JOB,

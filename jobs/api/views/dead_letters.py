@@ -81,7 +81,6 @@ class DeadLetterList(ApiListView[DeadLetter]):
 
     @operation(
         "List dead letters, newest first",
-        tag="dead letters",
         operation_id="dead_letters_list",
         answer=DeadLetterSerializer(many=True),
         example=examples.DEAD_LETTER,
@@ -97,7 +96,6 @@ class DeadLetterDetail(ApiView):
 
     @operation(
         "Look at a dead letter",
-        tag="dead letters",
         operation_id="dead_letters_get",
         answer=DeadLetterSerializer,
         example=examples.DEAD_LETTER,
@@ -112,7 +110,6 @@ class RequeueDeadLetter(ApiView):
 
     @operation(
         "Requeue a dead letter",
-        tag="dead letters",
         operation_id="dead_letters_requeue",
         body=inputs.Requeue,
         body_example={"priority": "urgent", "note": "the table exists now"},
@@ -132,7 +129,6 @@ class DiscardDeadLetter(ApiView):
 
     @operation(
         "Discard a dead letter",
-        tag="dead letters",
         operation_id="dead_letters_discard",
         body=inputs.Discard,
         body_example={"reason": "the customer is gone"},
@@ -155,7 +151,6 @@ class RequeueDeadLetters(RowsAction):
 
     @operation(
         "Requeue dead letters",
-        tag="dead letters",
         operation_id="dead_letters_requeue_many",
         body=inputs.RequeueMany,
         body_example={"filter": {"fingerprint": "9f2c1be04d7a5c11"}, "spread_seconds": 600},
@@ -189,7 +184,6 @@ class DiscardDeadLetters(RowsAction):
 
     @operation(
         "Discard dead letters",
-        tag="dead letters",
         operation_id="dead_letters_discard_many",
         body=inputs.DiscardMany,
         body_example={"ids": [examples.DEAD_LETTER_ID], "reason": "the customer is gone"},

@@ -25,7 +25,6 @@ class HandlerList(CallerView):
 
     @operation(
         "List the kinds of jobs that may be submitted, and the schemas of their payloads",
-        tag="handlers",
         operation_id="handlers_list",
         answer=answers.Handlers,
         example=examples.HANDLERS,

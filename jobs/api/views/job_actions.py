@@ -89,7 +89,6 @@ def one(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any]
     """Describe an action on one job."""
     return operation(
         summary,
-        tag="jobs",
         operation_id=f"jobs_{name}",
         body=body,
         body_example=body_example,
@@ -104,7 +103,6 @@ def many(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any
     """Describe an action on many jobs."""
     return operation(
         summary,
-        tag="jobs",
         operation_id=f"jobs_{name}_many",
         body=body,
         body_example={"ids": [examples.JOB_ID, examples.NEW_JOB_ID], **body_example},
@@ -161,7 +159,6 @@ class RetryJob(ApiView):
 
     @operation(
         "Retry a failed job",
-        tag="jobs",
         operation_id="jobs_retry",
         body=inputs.Requeue,
         body_example={"note": "the table exists now"},

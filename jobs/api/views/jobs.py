@@ -66,7 +66,6 @@ class JobList(ApiListView[Job]):
 
     @operation(
         "List jobs, newest first",
-        tag="jobs",
         operation_id="jobs_list",
         answer=JobSerializer(many=True),
         example=examples.JOB,
@@ -77,7 +76,6 @@ class JobList(ApiListView[Job]):
 
     @operation(
         "Submit a job",
-        tag="jobs",
         operation_id="jobs_submit",
         body=JobSpec,
         body_example=examples.SPEC,
@@ -111,7 +109,6 @@ class JobDetail(ApiView):
 
     @operation(
         "Look at a job",
-        tag="jobs",
         operation_id="jobs_get",
         answer=JobDetailSerializer,
         example=examples.JOB_DETAIL,
@@ -135,7 +132,6 @@ class JobResult(ApiView):
 
     @operation(
         "Get a job's result alone",
-        tag="jobs",
         operation_id="jobs_result",
         answer=OpenApiTypes.ANY,
         example={"status": 200},
@@ -168,7 +164,6 @@ class JobEvents(ApiListView[JobEvent]):
 
     @operation(
         "List what happened to a job, newest first",
-        tag="jobs",
         operation_id="jobs_events",
         errors=[410],
         answer=EventSerializer(many=True),

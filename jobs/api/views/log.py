@@ -25,7 +25,6 @@ class EventList(ApiListView[JobEvent]):
 
     @operation(
         "List what happened in the project, newest first",
-        tag="events",
         operation_id="events_list",
         errors=[410],
         answer=EventSerializer(many=True),

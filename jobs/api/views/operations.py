@@ -70,7 +70,6 @@ class OperationList(ApiListView[BulkOperation]):
 
     @operation(
         "List operations, newest first",
-        tag="operations",
         operation_id="operations_list",
         answer=OperationSerializer(many=True),
         example=examples.OPERATION,
@@ -85,7 +84,6 @@ class OperationDetail(ApiView):
 
     @operation(
         "Look at an operation",
-        tag="operations",
         operation_id="operations_get",
         answer=OperationSerializer,
         example=examples.OPERATION,
@@ -102,7 +100,6 @@ class CancelOperation(ApiView):
 
     @operation(
         "Stop an operation",
-        tag="operations",
         operation_id="operations_cancel",
         body=inputs.WithReason,
         body_example={"reason": "wrong filter"},
@@ -115,11 +112,10 @@ class CancelOperation(ApiView):
         return Response(OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=body.reason)).data)
 
 
-def starting(summary: str, *, tag: str, operation_id: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
+def starting(summary: str, *, operation_id: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
     """Describe an action that begins an operation."""
     return operation(
         summary,
-        tag=tag,
         operation_id=operation_id,
         body=body,
         body_example=body_example,

@@ -26,7 +26,6 @@ class ProjectDetail(ApiView):
 
     @operation(
         "Look at the project: its jobs by state",
-        tag="project",
         operation_id="project_get",
         answer=answers.ProjectInfo,
         example=examples.PROJECT,
@@ -55,7 +54,6 @@ class PauseProject(ApiView):
 
     @operation(
         "Pause the project",
-        tag="project",
         operation_id="project_pause",
         body=inputs.WithReason,
         body_example={"reason": "wrong credentials"},
@@ -73,7 +71,6 @@ class ResumeProject(ApiView):
 
     @operation(
         "Resume the project",
-        tag="project",
         operation_id="project_resume",
         body=inputs.WithReason,
         body_example={},

@@ -48,7 +48,6 @@ class BatchResults(ApiListView[Job]):
 
     @operation(
         "List what became of a batch's jobs, in the order in which they were submitted",
-        tag="batches",
         operation_id="batches_results",
         answer=ResultSerializer(many=True),
         example=examples.RESULT,
@@ -70,7 +69,6 @@ class BatchTable(ApiView):
 
     @operation(
         "Download what became of a batch's jobs as one file",
-        tag="batches",
         operation_id="batches_table",
         answer=OpenApiTypes.ANY,
         other_answers=dict.fromkeys([(200, "text/csv"), (200, "application/x-ndjson")], OpenApiTypes.STR),

@@ -38,7 +38,6 @@ class ProviderBatchList(ApiListView[ProviderBatch]):
 
     @operation(
         "List batches at providers, newest first",
-        tag="provider batches",
         operation_id="provider_batches_list",
         answer=ProviderBatchSerializer(many=True),
         example=PROVIDER_BATCH,
@@ -52,7 +51,6 @@ class ProviderBatchDetail(ApiView):
 
     @operation(
         "Look at a batch at a provider",
-        tag="provider batches",
         operation_id="provider_batches_get",
         answer=ProviderBatchSerializer,
         example=PROVIDER_BATCH,
@@ -66,7 +64,6 @@ class CancelProviderBatch(ApiView):
 
     @operation(
         "Cancel a batch at its provider",
-        tag="provider batches",
         operation_id="provider_batches_cancel",
         body=inputs.WithReason,
         body_example={"reason": "needed sooner"},

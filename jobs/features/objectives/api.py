@@ -23,7 +23,6 @@ class ObjectiveList(CallerView):
 
     @operation(
         "List objectives and how they stand",
-        tag="objectives",
         operation_id="objectives_list",
         answer=Objectives,
         example=OBJECTIVES,

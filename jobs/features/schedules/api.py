@@ -51,9 +51,6 @@ class FireFilterSet(TimeOrderedFilterSet):
         fields: tuple[str, ...] = ()
 
 
-TAG = "schedules"
-
-
 def _own(view: ApiView, pk: UUID) -> Schedule:
     return view.own(Schedule.objects.all(), pk)
 
@@ -74,7 +71,6 @@ class ScheduleList(ApiListView[Schedule]):
 
     @operation(
         "List schedules, newest first",
-        tag=TAG,
         operation_id="schedules_list",
         answer=ScheduleSerializer(many=True),
         example=SCHEDULE,
@@ -88,7 +84,6 @@ class ScheduleList(ApiListView[Schedule]):
 
     @operation(
         "Create a schedule",
-        tag=TAG,
         operation_id="schedules_create",
         body=NewSchedule,
         body_example=NEW_SCHEDULE,
@@ -108,7 +103,6 @@ class PreviewSchedule(ApiView):
 
     @operation(
         "See when a schedule would fire",
-        tag=TAG,
         operation_id="schedules_preview",
         body=NewSchedule,
         body_example=NEW_SCHEDULE,
@@ -126,7 +120,6 @@ class ScheduleDetail(ApiView):
 
     @operation(
         "Look at a schedule",
-        tag=TAG,
         operation_id="schedules_get",
         answer=ScheduleSerializer,
         example=SCHEDULE,
@@ -136,7 +129,6 @@ class ScheduleDetail(ApiView):
 
     @operation(
         "Change a schedule",
-        tag=TAG,
         operation_id="schedules_change",
         body=ChangeSchedule,
         body_example={"cron": "0 4 * * *", "reason": "the export is ready later"},
@@ -151,7 +143,6 @@ class ScheduleDetail(ApiView):
 
     @operation(
         "Delete a schedule",
-        tag=TAG,
         operation_id="schedules_delete",
         answer=answers.DeletedInfo,
         example={"deleted": True},
@@ -171,7 +162,6 @@ class ScheduleFires(ApiListView[ScheduleFire]):
 
     @operation(
         "List what came of a schedule's fires, newest first",
-        tag=TAG,
         operation_id="schedules_fires",
         answer=FireSerializer(many=True),
         example=FIRE,
@@ -195,7 +185,6 @@ class _Verb(ApiView):
 def _steering(summary: str, name: str, description: str) -> Callable[[Any], Any]:
     return operation(
         summary,
-        tag=TAG,
         operation_id=f"schedules_{name}",
         body=inputs.WithReason,
         body_example={"reason": "holidays"},
@@ -221,7 +210,6 @@ class ResumeSchedule(_Verb):
 class RunSchedule(_Verb):
     @operation(
         "Run a schedule now",
-        tag=TAG,
         operation_id="schedules_run",
         body=inputs.WithReason,
         body_example={"reason": "the export came late"},

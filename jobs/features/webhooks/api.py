@@ -65,9 +65,6 @@ class WebhookJobFilterSet(CreatedFilterSet):
         fields: tuple[str, ...] = ()
 
 
-TAG = "webhooks"
-
-
 def _rows() -> QuerySet[Webhook]:
     return Webhook.objects.defer(*WRITTEN_BY_ROTATION)
 
@@ -95,7 +92,6 @@ class WebhookList(ApiListView[Webhook]):
 
     @operation(
         "List webhooks, newest first",
-        tag=TAG,
         operation_id="webhooks_list",
         answer=WebhookSerializer(many=True),
         example=WEBHOOK,
@@ -105,7 +101,6 @@ class WebhookList(ApiListView[Webhook]):
 
     @operation(
         "Create a webhook",
-        tag=TAG,
         operation_id="webhooks_create",
         body=NewWebhook,
         body_example=NEW_WEBHOOK,
@@ -135,7 +130,6 @@ class WebhookDetail(ApiView):
 
     @operation(
         "Look at a webhook",
-        tag=TAG,
         operation_id="webhooks_get",
         answer=WebhookSerializer,
         example=WEBHOOK,
@@ -145,7 +139,6 @@ class WebhookDetail(ApiView):
 
     @operation(
         "Change a webhook",
-        tag=TAG,
         operation_id="webhooks_change",
         body=ChangeWebhook,
         body_example={"jobs": {"outcomes": ["failed"]}, "reason": "they only mend what fails"},
@@ -166,7 +159,6 @@ class TestWebhook(ApiView):
 
     @operation(
         "Send a test to a webhook",
-        tag=TAG,
         operation_id="webhooks_test",
         body=inputs.WithReason,
         body_example={"reason": "the receiver is new"},
@@ -192,7 +184,6 @@ class SendWebhookAgain(ApiView):
 
     @operation(
         "Send again what a webhook did not accept",
-        tag=TAG,
         operation_id="webhooks_send_again",
         body=SendAgain,
         body_example={"confirm": True, "reason": "their server is back"},
@@ -223,7 +214,6 @@ class WebhookDeliveries(ApiListView[WebhookDelivery]):
 
     @operation(
         "List the messages to a webhook, newest first",
-        tag=TAG,
         operation_id="webhooks_deliveries",
         answer=WebhookDeliverySerializer(many=True),
         example=WEBHOOK_DELIVERY,
@@ -241,7 +231,6 @@ class WebhookJobs(ApiListView[WebhookJob]):
 
     @operation(
         "List the ended jobs that a webhook hears of, newest first",
-        tag=TAG,
         operation_id="webhooks_jobs",
         answer=WebhookJobSerializer(many=True),
         example=WEBHOOK_JOB,

@@ -37,9 +37,6 @@ class WindowFilterSet(TimeOrderedFilterSet):
         fields: tuple[str, ...] = ()
 
 
-TAG = "maintenance"
-
-
 def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
     """The project's windows, and windows that hold work of other projects, too."""
     return MaintenanceWindow.objects.filter(~Q(scope=MaintenanceWindow.Scope.PROJECT) | Q(key=view.caller.project_id))
@@ -69,7 +66,6 @@ class WindowList(ApiListView[MaintenanceWindow]):
 
     @operation(
         "List maintenance windows, newest first",
-        tag=TAG,
         operation_id="maintenance_list",
         answer=WindowSerializer(many=True),
         example=WINDOW,
@@ -80,7 +76,6 @@ class WindowList(ApiListView[MaintenanceWindow]):
 
     @operation(
         "Create a maintenance window",
-        tag=TAG,
         operation_id="maintenance_create",
         body=NewWindow,
         body_example=NEW_WINDOW,
@@ -101,7 +96,6 @@ class WindowDetail(ApiView):
 
     @operation(
         "Look at a maintenance window",
-        tag=TAG,
         operation_id="maintenance_get",
         answer=WindowSerializer,
         example=WINDOW,
@@ -114,7 +108,6 @@ class WindowDetail(ApiView):
 
     @operation(
         "Change a maintenance window",
-        tag=TAG,
         operation_id="maintenance_change",
         body=ChangeWindow,
         body_example={"until": "03:00", "reason": "it takes longer"},
@@ -131,7 +124,6 @@ class WindowDetail(ApiView):
 
     @operation(
         "Delete a maintenance window",
-        tag=TAG,
         operation_id="maintenance_delete",
         answer=answers.DeletedInfo,
         example={"deleted": True},
@@ -148,7 +140,6 @@ class EndWindow(ApiView):
 
     @operation(
         "End a maintenance window that is open",
-        tag=TAG,
         operation_id="maintenance_end",
         body=inputs.WithReason,
         body_example={"reason": "done early"},

@@ -170,7 +170,6 @@ class LimitList(CallerListView[Limit]):
 
     @operation(
         "List limits with their live state, newest first",
-        tag="limits",
         operation_id="limits_list",
         answer=LimitSerializer(many=True),
         example=examples.LIMIT,
@@ -184,7 +183,6 @@ class LimitList(CallerListView[Limit]):
 
     @operation(
         "Create a limit",
-        tag="limits",
         operation_id="limits_create",
         body=inputs.NewLimit,
         body_example=examples.FIGURES,
@@ -207,7 +205,6 @@ class LimitDetail(CallerView):
 
     @operation(
         "Look at a limit",
-        tag="limits",
         operation_id="limits_get",
         answer=LimitSerializer,
         example=examples.LIMIT,
@@ -218,7 +215,6 @@ class LimitDetail(CallerView):
 
     @operation(
         "Change a limit",
-        tag="limits",
         operation_id="limits_change",
         body=inputs.ChangeLimit,
         body_example={"capacity": 600, "reason": "raised by the provider"},
@@ -235,7 +231,6 @@ class LimitDetail(CallerView):
 
     @operation(
         "Delete a limit",
-        tag="limits",
         operation_id="limits_delete",
         answer=Removed,
         example={"removed": True},
@@ -258,7 +253,6 @@ class LimitCounters(CallerListView[Counter]):
 
     @operation(
         "List the counters of a limit, by key from the last to the first",
-        tag="limits",
         operation_id="limits_counters",
         answer=GaugeSerializer(many=True),
         example=examples.GAUGE,
@@ -279,7 +273,6 @@ class LimitOverrides(CallerView):
 
     @operation(
         "Give one key of a limit another capacity",
-        tag="limits",
         operation_id="limits_set_override",
         body=inputs.SetOverride,
         body_example=examples.OVERRIDE,
@@ -305,7 +298,6 @@ class LimitOverrides(CallerView):
 
     @operation(
         "Let one key of a limit have the limit's own figures again",
-        tag="limits",
         operation_id="limits_delete_override",
         answer=Removed,
         example={"removed": True},
@@ -326,7 +318,6 @@ class SimulateLimit(CallerView):
 
     @operation(
         "Play the last hours through other figures",
-        tag="limits",
         operation_id="limits_simulate",
         body=inputs.Simulate,
         body_example={"changes": {"capacity": 600}, "hours": 1},

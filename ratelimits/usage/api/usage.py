@@ -68,7 +68,6 @@ class ReserveUsageView(CallerView):
 
     @operation(
         "Reserve units before a call",
-        tag="usage",
         operation_id="usage_reserve",
         body=inputs.ReserveUsage,
         body_example=examples.RESERVE,
@@ -111,7 +110,6 @@ class IngestUsageView(CallerView):
 
     @operation(
         "Report calls that were made",
-        tag="usage",
         operation_id="usage_ingest",
         body=inputs.IngestUsage,
         body_example=[examples.EVENT],
@@ -151,7 +149,6 @@ class CancelReservationView(CallerView):
 
     @operation(
         "Give a reservation back",
-        tag="usage",
         operation_id="usage_cancel",
         body=inputs.CancelReservation,
         body_example={"reservation_id": examples.RESERVATION_ID},
@@ -176,7 +173,6 @@ class UserStanding(CallerView):
 
     @operation(
         "See what a user has left this month",
-        tag="usage",
         operation_id="usage_me",
         answer=answers.StandingShown,
         example=examples.STANDING,
@@ -196,7 +192,6 @@ class UserMonths(CallerListView[UsageTracking]):
 
     @operation(
         "List the users' months, newest first",
-        tag="usage",
         operation_id="usage_months",
         answer=UserMonthSerializer(many=True),
         example=examples.USER_MONTH,
@@ -215,7 +210,6 @@ class UserEvents(CallerListView[UsageEvent]):
 
     @operation(
         "List a user's events, newest first",
-        tag="usage",
         operation_id="usage_events",
         answer=UsageEventSerializer(many=True),
         example=examples.USAGE_EVENT,
