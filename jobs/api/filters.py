@@ -13,7 +13,6 @@ from jobs.models import (
     BulkOperation,
     DeadLetter,
     Job,
-    JobEvent,
     Resolution,
     Way,
 )
@@ -75,9 +74,6 @@ class JobFilterSet(TaggedFilterSet):
 class BatchJobFilterSet(JobFilterSet):
     batch = None
 
-    class Meta(JobFilterSet.Meta):
-        pass
-
 
 class BatchFilterSet(TaggedFilterSet):
     finished = TruthFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
@@ -97,10 +93,6 @@ class EventFilterSet(CreatedFilterSet):
     batch = django_filters.UUIDFilter(field_name="batch_id")
     event_type = ChoicesFilter(choices=EventType.choices)
     to_state = ChoicesFilter(field_name="to_status", choices=JobState.choices)
-
-    class Meta:
-        model = JobEvent
-        fields = ()
 
 
 class JobEventFilterSet(EventFilterSet):

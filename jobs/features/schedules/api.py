@@ -46,10 +46,6 @@ class ScheduleFilterSet(TimeOrderedFilterSet):
 class FireFilterSet(TimeOrderedFilterSet):
     outcome = ChoicesFilter(choices=ScheduleFire.Outcome.choices)
 
-    class Meta:
-        model = ScheduleFire
-        fields: tuple[str, ...] = ()
-
 
 def _own(view: ApiView, pk: UUID) -> Schedule:
     return view.own(Schedule.objects.all(), pk)

@@ -42,27 +42,15 @@ class WebhookFilterSet(TimeOrderedFilterSet):
     enabled = TruthFilter()
     hears_jobs = TruthFilter()
 
-    class Meta:
-        model = Webhook
-        fields: tuple[str, ...] = ()
-
 
 class WebhookDeliveryFilterSet(TimeOrderedFilterSet):
     event = ChoicesFilter(choices=WebhookDelivery.Event.choices)
     state = ChoicesFilter(field_name="job__status", choices=JobState.choices)
 
-    class Meta:
-        model = WebhookDelivery
-        fields: tuple[str, ...] = ()
-
 
 class WebhookJobFilterSet(CreatedFilterSet):
     job = django_filters.UUIDFilter(field_name="job_id")
     waits = TruthFilter(field_name="delivery_id", lookup_expr="isnull")
-
-    class Meta:
-        model = WebhookJob
-        fields: tuple[str, ...] = ()
 
 
 def _rows() -> QuerySet[Webhook]:

@@ -32,10 +32,6 @@ DELETE_WINDOWS = Need(Scope.OPERATE, "jobs.delete_maintenancewindow")
 class WindowFilterSet(TimeOrderedFilterSet):
     scope = ChoicesFilter(choices=MaintenanceWindow.Scope.choices)
 
-    class Meta:
-        model = MaintenanceWindow
-        fields: tuple[str, ...] = ()
-
 
 def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
     """The project's windows, and windows that hold work of other projects, too."""
