@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import ANSWER_BLOCKED, SCHEMA_MISMATCH, SHOULD_RETRY, Outcome, ProviderError
+from jobs.handlers.errors import ANSWER_BLOCKED, SCHEMA_MISMATCH, SHOULD_RETRY, Outcome, ProviderError, words_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, NO_QUOTA
 from jobs.handlers.refusals import parse_refusal
 from jobs.handlers.registry import UnknownKind
@@ -58,7 +58,10 @@ OF_RECEIVERS = {
     ),
 }
 REMEDIES_BY_CODE: dict[str, str] = {
-    "timeout": "The call passed its time limit. Make the request smaller or allow the handler more time.",
+    "timeout": (
+        "The call passed its time limit, or one of a library; the message says which. Make the request smaller or "
+        "allow more time."
+    ),
     OUTCOME_UNKNOWN: (
         "The call began and nobody saw its end, and repeating it may double its effect. Look at the provider whether "
         "it was carried out: discard if so, requeue if not."
@@ -179,14 +182,16 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
         )
     if isinstance(error, UnknownKind):
         return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")
-    message = clean(f"{type(error).__name__}: {error}")
+    message = clean(words_of(error))
     # requests, httpx and libraries that use them raise errors with a `response`.
     response = getattr(error, "response", None)
     if getattr(response, "status_code", None) == HTTPStatus.TOO_MANY_REQUESTS:
         headers = getattr(response, "headers", None)
         found = parse_refusal(429, headers if isinstance(headers, Mapping) else {}, b"")
         return Failure("http_429", name, message, outcome="answered", status=429, push_back=found)
-    return Failure("handler_error", name, message, traceback=traceback_of(error, secrets))
+    # A library's own time limit, such as a socket's: no answer came, but the job's time limit did not pass.
+    code = "timeout" if isinstance(error, TimeoutError) else "handler_error"
+    return Failure(code, name, message, traceback=traceback_of(error, secrets))
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,16 @@ from django.db.models.functions import Coalesce
 
 from jobs.executor.inline import InlineEventLoop, InlinePump, end_commit, kept_open
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
-from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJob, close_handlers, find_handler
+from jobs.handlers.registry import (
+    Continue,
+    Done,
+    EndedBatch,
+    Handler,
+    RunningJob,
+    check_answer,
+    close_handlers,
+    find_handler,
+)
 from jobs.models import Job, new_id
 from jobs.states import GuardState, JobState
 from queueops.core.clock import Now, TransactionNow
@@ -271,6 +280,7 @@ def _goes_on(job: RunningJob[Any], answer: Any) -> bool:
 
 
 def _checked(done: Any) -> Done:
+    check_answer(done)
     done = done or Done()
     pydantic_core.to_json(done.result)
     return Done(done.result, done.cost, usage=done.usage)

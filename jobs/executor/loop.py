@@ -28,7 +28,7 @@ from jobs.classify import Failure, clean, failure_of, with_push_back
 from jobs.features.budget_holds.spend import told_once
 from jobs.features.results.writer import ResultWriter, Writing
 from jobs.features.served_kinds.served_kinds import kept_closed, refusal_of, version_of
-from jobs.handlers.errors import UNTOLD, ProviderError, Used
+from jobs.handlers.errors import UNTOLD, ProviderError, TimeLimitPassed, Used, alone_in, time_limit
 from jobs.handlers.registry import (
     Answer,
     Bisect,
@@ -40,13 +40,14 @@ from jobs.handlers.registry import (
     NotOurs,
     Poison,
     RunningJob,
+    check_answer,
     close_handlers,
     find_handler,
 )
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import complete_here
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
-from jobs.services.finish.result_text import ResultTooLarge, partial_text, result_text
+from jobs.services.finish.result_text import PartialTooLarge, ResultTooLarge, partial_text, result_text
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.client import CallNotes, call_notes
@@ -314,7 +315,7 @@ class HandlerLoop:
             self._spans.begin_calls([run.job for run in ready])
         try:
             handler = find_handler(ready[0].job.kind)
-            async with asyncio.timeout(handler.timeout.total_seconds()):
+            async with time_limit(handler.timeout.total_seconds()):
                 answers = await handler.function([run.running for run in ready])
             outcomes = [self._ended(run, answer) for run, answer in zip(ready, answers, strict=True)]
         except Poison as poison:
@@ -412,8 +413,13 @@ class HandlerLoop:
             return self._broken(run, error)
 
     def _answered(self, run: _Run, answer: Answer) -> Outcome:
+        check_answer(answer)
         if isinstance(answer, Continue):
-            partial = partial_text(answer.partial)
+            try:
+                partial = partial_text(answer.partial)
+            except PartialTooLarge as error:
+                error.used = _told_cost(answer), answer.usage  # the call is paid for
+                raise
             cost = _cost(run, _told_cost(answer))
             usage = _usage(run, answer.usage)
             return GivenBack(
@@ -433,6 +439,7 @@ class HandlerLoop:
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
         """Return the outcome of a job whose handler raised an exception."""
+        error = alone_in(error, repeatable=run.repeatable)
         if isinstance(error, asyncio.CancelledError | JobCancelled):
             return self._interrupted(run)
         if isinstance(error, MemoryError):
@@ -442,7 +449,7 @@ class HandlerLoop:
             os._exit(OUT_OF_MEMORY_EXIT)
         if isinstance(error, _InvalidPayload | SealedAway):
             return _unread(run.job, error)
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeLimitPassed):
             return self._failed(run, self._timeout(run))
         if isinstance(error, pydantic_core.PydanticSerializationError):
             return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
@@ -522,7 +529,7 @@ class HandlerLoop:
             return await self._call_in_thread(handler, running)
         except asyncio.CancelledError:
             if run.timed_out and run.task is not None and run.task.uncancel() == 0:
-                raise TimeoutError from None
+                raise TimeLimitPassed from None
             raise
         finally:
             limit.cancel()
@@ -535,6 +542,8 @@ class HandlerLoop:
             if not call.cancel():  # the thread goes on until the handler checks whether it is cancelled
                 self._strays[call] = time.monotonic() + OVERRUN_SECONDS
             raise
+        except TimeoutError as error:  # asyncio puts a new one, without a traceback, in the place of the handler's own
+            raise call.exception() or error from None
         finally:
             del call  # breaks a reference cycle: an exception in the future refers to this frame
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from jobs.django_tasks import KIND, QueueOpsBackend, backend_of, find_task
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, time_limit, words_of
 from jobs.handlers.registry import Done, NotOurs, RunningJob, handler, on_close
 from jobs.task_framework import (
     Task,
@@ -74,7 +74,7 @@ async def run_task(job: RunningJob[DjangoTask]) -> Done:
             outcome="refused",
         )
     seconds = min(getattr(task, "timeout_seconds", MAX_TASK_SECONDS), MAX_TASK_SECONDS)
-    async with asyncio.timeout(seconds):
+    async with time_limit(seconds):
         if iscoroutinefunction(task.func):
             return await _run_async(job, backend, task)
         return await asyncio.get_running_loop().run_in_executor(_pool(), _run_sync, job, backend, task)
@@ -162,9 +162,10 @@ def _failed(result: TaskResult[Any], error: Exception) -> ProviderError:
             outcome=error.outcome,
             details={**error.details, **details},
             push_back=error.push_back,
+            repeat=error.repeat,
+            used=error.used,
         )
-    message = f"{type(error).__name__}: {error}"
-    return ProviderError(None, message, code="task_error", outcome="unknown", details=details)
+    return ProviderError(None, words_of(error), code="task_error", outcome="unknown", details=details)
 
 
 def _end(result: TaskResult[Any], status: TaskResultStatus) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 SHOULD_RETRY = "should_retry"
 # Codes of answers that are not what was asked for: the model or its provider will not answer, or no answer fits.
 ANSWER_BLOCKED, SCHEMA_MISMATCH = "answer_blocked", "schema_mismatch"
+MAX_LEAVES = 3  # errors of a group that its message names
 
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 
@@ -72,6 +75,47 @@ class ProviderError(Exception):
         self.push_back = push_back
         self.repeat = repeat
         self.used = used
+
+
+class TimeLimitPassed(TimeoutError):
+    """The time limit that we set for a call passed; any other TimeoutError was raised by the handler's own code."""
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """
+    Raises:
+        TimeLimitPassed: The block took longer and was interrupted.
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeLimitPassed from error
+        raise
+
+
+def alone_in(error: BaseException, *, repeatable: bool) -> BaseException:
+    """
+    Return the only error of an exception group, as asyncio.TaskGroup wraps what its tasks raise; else the error itself.
+
+    A group's ProviderError stays wrapped unless the work is repeatable: the group interrupted its other calls, and
+    nobody saw their ends.
+    """
+    inner = error
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        [inner] = inner.exceptions
+    return error if isinstance(inner, ProviderError) and not repeatable else inner
+
+
+def words_of(error: BaseException) -> str:
+    """Return the class and message of an exception; of an exception group, also those of its first errors."""
+    words = f"{type(error).__name__}: {error}"
+    if isinstance(error, BaseExceptionGroup):
+        words += "; ".join(["", *(words_of(inner) for inner in error.exceptions[:MAX_LEAVES])])
+    return words
 
 
 def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:

@@ -227,10 +227,11 @@ class RunningJob(Generic[P]):
         Report progress. It may be called often: only the latest report of about a second is stored.
 
         Args:
-            percent: 0 to 100; values outside are clipped.
+            percent: 0 to 100; values outside are clipped, and NaN is 0.
             message: At most 500 characters; the rest is cut.
         """
-        self.report(min(100, max(0, int(percent))), message[:500])
+        # A handler that counts with NaN, such as 0.0 / 0.0 of NumPy, must not lose its work over a figure on a page.
+        self.report(int(min(100.0, max(0.0, float(percent)))), str(message)[:500])
 
     def complete(self, result: Any = None) -> None:
         """
@@ -252,8 +253,18 @@ class RunningJob(Generic[P]):
 
 Answer = Done | Continue | None
 CredentialFaults = Callable[[Any, "UsableCredential"], Mapping[str, str]]
+
 # A function, async or not, of a running job or, if the kind coalesces, of a sequence of running jobs.
 HandlerFunction = Callable[..., Any]
+
+
+def check_answer(answer: object) -> None:
+    """
+    Raises:
+        TypeError: A handler returned something else than an Answer.
+    """
+    if not isinstance(answer, Answer):
+        raise TypeError(f"The handler returned a {type(answer).__name__}: return Done(result), Continue or nothing.")
 
 
 @dataclass(frozen=True, slots=True)

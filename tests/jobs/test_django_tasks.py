@@ -101,6 +101,15 @@ def test_a_failed_task_is_not_repeated_and_tells_why():
 
 
 @database
+def test_a_task_that_knows_that_another_run_cannot_help_is_not_repeated():
+    result = tasks.know_better.enqueue()
+    drain()
+    result.refresh()
+    assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
+    assert DeadLetter.objects.get(job_id=result.id).error_code == "closed"
+
+
+@database
 def test_the_traceback_of_a_task_is_the_operators():
     result = tasks.fail.enqueue("no such thing")
     drain()

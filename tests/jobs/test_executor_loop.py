@@ -23,7 +23,7 @@ from jobs.executor.pump import RECONNECT_SECONDS
 from jobs.features.budget_holds import spend
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
+from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
 from jobs.services.finish import finish
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
@@ -133,6 +133,104 @@ def test_an_error_that_cannot_be_described_is_its_jobs_failure_and_costs_no_slot
     assert "Untellable" in failed["test.untellable"].failure.message
     assert "TypeError" in failed["test.odd_status"].failure.message
     assert (driven.loop.active, driven.loop.leaked) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["test.own_limit", "test.own_limit_in_a_thread", "test.own_limit_together"])
+def test_a_librarys_own_time_limit_is_not_taken_for_the_jobs(driven, kind):
+    coalesce = Coalesce(key=lambda _: "k") if kind.endswith("together") else None
+
+    async def own_limit(job: Any) -> Done:
+        raise TimeoutError("timed out connecting to db.example.org")
+
+    def own_limit_in_a_thread(job: RunningJob[Number]) -> Done:
+        raise TimeoutError("timed out connecting to db.example.org")
+
+    function = own_limit_in_a_thread if kind.endswith("thread") else own_limit
+    handler(kind=kind, service="test", payload=Number, coalesce=coalesce)(function)
+    [failed] = driven.run(claimed(kind)._replace(coalesce_key="k" if coalesce else None))
+    assert isinstance(failed, Failed)
+    assert (failed.failure.code, failed.failure.outcome) == ("timeout", "unknown")
+    assert failed.failure.message == "TimeoutError: timed out connecting to db.example.org"
+    assert "own_limit" in failed.failure.traceback
+
+
+@pytest.mark.parametrize("together", [None, "k"])
+def test_a_call_that_passes_its_handlers_time_limit_says_how_long_it_took(driven, together):
+    @handler(
+        kind="test.endless", service="test", payload=Number, timeout=0.1,
+        coalesce=together and Coalesce(key=lambda _: "k"),
+    )  # fmt: skip
+    async def endless(job: Any) -> Done:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    [failed] = driven.run(claimed("test.endless")._replace(coalesce_key=together))
+    assert isinstance(failed, Failed)
+    assert failed.failure.message.startswith("no end after ")
+    assert failed.failure.error_class == "TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "expected"), [(True, ("http_503", "answered", 9)), (False, ("handler_error", "unknown", None))]
+)
+def test_an_error_in_a_task_group_is_told_and_repeated_where_the_work_may_be(driven, idempotent, expected):
+    async def refused() -> None:
+        raise ProviderError(503, "not now", code="http_503", outcome="answered", retry_after=9)
+
+    @handler(kind="test.group", service="test", payload=Number, idempotent=idempotent)
+    async def grouped(job: RunningJob[Number]) -> Done:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(refused())
+        raise AssertionError
+
+    [failed] = driven.run(claimed("test.group"))
+    assert isinstance(failed, Failed)
+    assert (failed.failure.code, failed.failure.outcome, failed.failure.retry_after) == expected
+    assert "not now" in failed.failure.message
+
+
+def test_several_errors_of_a_task_group_are_named(driven):
+    @handler(kind="test.groups", service="test", payload=Number, idempotent=True)
+    async def grouped(job: RunningJob[Number]) -> Done:
+        raise ExceptionGroup("both", [LookupError("first"), ExceptionGroup("inner", [ValueError("second")])])
+
+    [failed] = driven.run(claimed("test.groups"))
+    assert isinstance(failed, Failed)
+    assert failed.failure.code == "handler_error"
+    assert "LookupError: first" in failed.failure.message
+    assert "ValueError: second" in failed.failure.message
+
+
+def test_what_is_too_large_to_be_kept_for_the_next_call_ends_the_job_and_its_call_is_paid(driven, settings):
+    @handler(kind="test.hoards", service="test", payload=Number, idempotent=True)
+    async def hoard(job: RunningJob[Number]) -> Continue:
+        return Continue({"rows": "x" * settings.QUEUEOPS.max_payload_bytes}, cost=7)
+
+    [failed] = driven.run(claimed("test.hoards"))
+    assert isinstance(failed, Failed)
+    assert (failed.failure.code, failed.failure.outcome, failed.cost) == ("partial_lost", "answered", 7)
+
+
+def test_a_result_that_is_no_answer_is_named(driven):
+    @handler(kind="test.bare", service="test", payload=Number)
+    async def bare(job: RunningJob[Number]) -> Any:
+        return {"n": 1}
+
+    [failed] = driven.run(claimed("test.bare"))
+    assert isinstance(failed, Failed)
+    assert failed.failure.message == "TypeError: The handler returned a dict: return Done(result), Continue or nothing."
+
+
+@pytest.mark.parametrize(("percent", "kept"), [(float("nan"), 0), (float("inf"), 100), (-3, 0), ("50", 50), (33.7, 33)])
+def test_no_figure_of_progress_costs_a_job_its_work(driven, percent: Any, kept):
+    @handler(kind="test.counts", service="test", payload=Number)
+    async def counts(job: RunningJob[Number]) -> Done:
+        job.progress(percent, LookupError("row 3"))  # type: ignore[arg-type]
+        return Done()
+
+    [outcome] = driven.run(claimed("test.counts"))
+    assert isinstance(outcome, Succeeded)
+    assert driven.notes == [Progress(outcome.job, kept, "row 3")]
 
 
 @pytest.mark.parametrize("payload", ['{"n": "many"}', "[]"])

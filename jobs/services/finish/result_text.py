@@ -24,6 +24,14 @@ class ResultTooLarge(ProviderError):
         )
 
 
+class PartialTooLarge(ProviderError):
+    """The part that a handler keeps for its next call does not fit into the job's row."""
+
+    def __init__(self, size: int, most: int) -> None:
+        message = f"What is kept for the next call has {size:,} bytes; at most {most:,} are kept."
+        super().__init__(None, message, code="partial_lost", outcome="answered")
+
+
 def result_text(result: Any) -> str | None:
     """
     Return a result as JSON text. Without a result store, a note replaces a result that is too large, as the call
@@ -37,12 +45,22 @@ def result_text(result: Any) -> str | None:
     text, limit = _json(result), settings.QUEUEOPS.max_result_bytes
     if len(text) > limit and settings.QUEUEOPS.result_store:
         raise ResultTooLarge(len(text), limit)
-    return _kept(text, limit)
+    if len(text) > limit:
+        return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
+    return clean_json(text.decode())
 
 
 def partial_text(partial: Any) -> str:
-    """Return the result so far, for the job's next run, as JSON text. It must fit into the job's row."""
-    return _kept(_json(partial), settings.QUEUEOPS.max_payload_bytes)
+    """
+    Return the result so far, for the job's next run, as JSON text.
+
+    Raises:
+        PartialTooLarge: It does not fit into the job's row.
+    """
+    text, limit = _json(partial), settings.QUEUEOPS.max_payload_bytes
+    if len(text) > limit:
+        raise PartialTooLarge(len(text), limit)
+    return clean_json(text.decode())
 
 
 def _json(value: Any) -> bytes:
@@ -54,9 +72,3 @@ def _json(value: Any) -> bytes:
             text = json.dumps(value, default=pydantic_core.to_jsonable_python)
             return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":")).encode()
         raise
-
-
-def _kept(text: bytes, limit: int) -> str:
-    if len(text) > limit:
-        return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
-    return clean_json(text.decode())

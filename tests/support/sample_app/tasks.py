@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from jobs.django_tasks import task
+from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob
 from jobs.models import Batch
 from jobs.task_framework import TaskContext
@@ -34,6 +35,11 @@ def succeed_at(context: TaskContext, attempt: int) -> dict[str, object]:
 @task()
 def fail(text: str) -> None:
     raise LookupError(text)
+
+
+@task(repeatable=True)
+def know_better() -> None:
+    raise ProviderError(503, "closed for good", code="closed", outcome="answered", repeat=False)
 
 
 @task()
