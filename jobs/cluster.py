@@ -268,11 +268,23 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
         super().sig_handler(signum, frame)
 
 
+class CarefulSentinel(django_q.cluster.Sentinel):  # django_q has no types
+    """A sentinel that its master alone stops: a SIGTERM to the process group must not end it before its workers."""
+
+    def start(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        super().start()
+
+    def reincarnate(self, process: Any) -> None:
+        if process in self.pool and process.timer.value == 0:
+            process.kill()  # it is stuck, and would take the SIGTERM of django-q2 for a wish to drain
+        super().reincarnate(process)
+
+
 def sentinel(*arguments: Any) -> None:
     """django-q2's sentinel, made to end with its master; its workers then drain by themselves."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has inherited the master's handler
-    end_with_parent(_parent())
-    _Sentinel(*arguments)
+    end_with_parent(_parent(), signal.SIGKILL)
+    CarefulSentinel(*arguments)
 
 
 def scheduler(broker: ORM | None = None) -> None:
@@ -287,31 +299,42 @@ def scheduler(broker: ORM | None = None) -> None:
 
 def pusher(*arguments: Any) -> None:
     """django-q2's pusher, made to end with its sentinel. Tasks that it had handed out are handed out again."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has inherited the sentinel's
     end_with_parent(_parent())
     _pusher(*arguments)
 
 
 def monitor(*arguments: Any) -> None:
     """django-q2's monitor, made to end with its sentinel. Tasks whose results it had not saved are repeated."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has inherited the sentinel's
     end_with_parent(_parent())
     _monitor(*arguments)
 
 
 def worker(*arguments: Any) -> None:
-    """django-q2's worker, made to drain and end when its sentinel dies: otherwise nobody would guard or stop it."""
+    """
+    django-q2's worker, made to drain and end when its sentinel dies: otherwise nobody would guard or stop it.
+
+    It also drains and ends at SIGTERM, which many supervisors send to the whole process group.
+    """
     signal.signal(signal.SIGHUP, _end)
+    signal.signal(signal.SIGTERM, _end)
     end_with_parent(_parent(), signal.SIGHUP)
     try:
         _worker(*arguments)
     finally:
         # Stop here: at exit, Python 3.14 and later would first wait for the handlers' threads.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a SIGHUP now would cut off the drain
+        for name in (signal.SIGHUP, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)  # another signal now would cut off the drain
         for executor in _hosted:
             executor.stop()
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
-    logger.error("the process that guards this worker is gone; it drains and ends")
+    if signum == signal.SIGTERM:
+        logger.info("this worker is asked to stop; it drains and ends")
+    else:
+        logger.error("the process that guards this worker is gone; it drains and ends")
     raise SystemExit(0)
 
 
@@ -345,7 +368,7 @@ django_q.scheduler.timezone = DatabaseClock
 django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
 django_q.cluster.Event, django_q.cluster.Value = FORKING.Event, kill_safe_value
-_Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
+django_q.cluster.Sentinel = sentinel
 _scheduler, django_q.cluster.scheduler = django_q.cluster.scheduler, scheduler
 _pusher, django_q.cluster.pusher = django_q.cluster.pusher, pusher
 _monitor, django_q.cluster.monitor = django_q.cluster.monitor, monitor

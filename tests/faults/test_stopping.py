@@ -3,6 +3,7 @@
 import os
 import signal
 
+import psutil
 import pytest
 from django_q.models import Success
 from django_q.tasks import async_task
@@ -70,4 +71,23 @@ def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(led
     with cluster(ledger):
         wait_until_drained()
     assert statuses() == {JobState.COMPLETED: 80}
+    assert crashes() == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_process_group_lets_running_jobs_end_too(signum: signal.Signals, ledger: Ledger):
+    with cluster(ledger, executors=2, executor_slots=20, drain_grace_seconds=8, renew_seconds=0.2) as running:
+        submit_work(4, "wait", gate="soon-")
+        submit_work(4, "wait_once", gate="soon-")
+        submit_work(4, "wait", gate="late-")
+        wait_for(lambda: len(ledger.entries("begin")) == 12, what="the start of every job")
+        below = psutil.Process(running.process.pid).children(recursive=True)
+        for pid in [*(process.pid for process in below), running.process.pid]:
+            os.kill(pid, signum)
+        wait_for(lambda: Executor.objects.filter(draining=True, role="general").exists(), what="the drain")
+        ledger.open_gate("soon-")
+        assert running.stop() == 0
+    assert not Executor.objects.exists()
+    assert statuses() == {JobState.COMPLETED: 8, JobState.RETRIED: 4}
+    assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
     assert crashes() == []
