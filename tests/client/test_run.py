@@ -208,3 +208,22 @@ def test_columns_without_one_type_become_text_and_a_broken_file_is_told(tmp_path
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(BadFile, match=r"bad\.parquet: "):
         rows_of(str(tmp_path / "bad.parquet"))
+
+
+def test_a_header_is_read_as_spreadsheets_write_it(tmp_path: Path):
+    headers = {b'"prompt\r\ntext",id': "prompt text", b'"Net, tax, total";id': "Net, tax, total"}
+    for number, (header, name) in enumerate(headers.items()):
+        file = tmp_path / f"{number}.csv"
+        file.write_bytes(header + b"\r\n" + (b"3,5;1" if b";" in header else b"hello,1") + b"\r\n")
+        [(place, row)] = rows_of(str(file))
+        assert (place, list(row)) == ("Row 2", [name, "id"])
+
+
+def test_half_of_a_surrogate_pair_in_a_row_does_not_cost_the_answers(tmp_path: Path):
+    source, target = tmp_path / "rows.jsonl", str(tmp_path / "answers.jsonl")
+    source.write_text('{"text": "cut \\ud83d"}\n')
+    [(_, row)] = rows_of(str(source))
+    for name in (target, str(tmp_path / "answers.csv")):
+        with written(name, ["text"]) as write:
+            write(row)
+    assert rows_of(target) == [("Line 1", row)]

@@ -223,6 +223,7 @@ def test_an_answer_without_a_body_is_none():
 
 def test_retry_after_is_read_as_seconds():
     seconds = {"7": 7.0, "0.5": 0.5, "-3": 0.0, "": None, "soon": None, "nan": None, "inf": None}
+    seconds["Wed, 21 Oct 2027 07:28:00 +99999999999999"] = None
     assert {text: retry_after_of({"retry-after": text}) for text in seconds} == seconds
 
 

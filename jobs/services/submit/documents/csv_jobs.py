@@ -26,6 +26,7 @@ from .accept_document import Line
 
 DELIMITERS = ",;\t"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)
+QUOTED = re.compile(r'"[^"]*"')
 # Spreadsheets write true and false like this, whatever was typed.
 BOOLEANS = {"TRUE": True, "FALSE": False}
 JSON_MARK = ":json"
@@ -164,8 +165,8 @@ def _is_payload(name: str) -> bool:
 
 
 def _delimiter(text: str) -> str:
-    """Return the delimiter that occurs most often in the header."""
-    first = text.partition("\n")[0]
+    """Return the delimiter that occurs most often in the header, outside of quotes."""
+    first = QUOTED.sub("", text.partition("\n")[0])
     return max(DELIMITERS, key=first.count)
 
 

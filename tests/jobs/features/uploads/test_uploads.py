@@ -219,6 +219,11 @@ CASES = {
         f"{GOOD}http.request,low,PUT,http://127.0.0.1:9/,TRUE\n".encode(),
         1,
     ),
+    "commas in a quoted name": (
+        "jobs.csv",
+        b'kind;payload.method;payload.url;"payload.json.a,b,c,d,e"\nhttp.request;POST;http://127.0.0.1:9/;x\n',
+        1,
+    ),
     "CSV as Unicode Text": ("jobs.tsv", f"{GOOD.replace(',', chr(9))}{row(1)}".replace(",", "\t").encode("utf-16"), 1),
     "lines of Windows PowerShell": ("jobs.ndjson", f"{LINE}\r\n{LINE}\r\n".encode("utf-16"), 2),
     "lines after a byte order mark": ("jobs.ndjson", f"\ufeff{LINE}\n{LINE}\n".encode(), 2),

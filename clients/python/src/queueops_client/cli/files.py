@@ -17,6 +17,7 @@ from queueops_client.errors import ClientError
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)  # spreadsheets read this line and do not show it
+QUOTED = re.compile(r'"[^"]*"')  # text in quotes says nothing of the delimiter
 BOOLEANS = {"TRUE": True, "FALSE": False}  # spreadsheets write booleans so, however they were typed
 MAX_CELL = 20_000_000  # characters; the csv module's own limit is below what a payload may have
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json"}
@@ -129,8 +130,11 @@ def table_of(file: IO[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     first = file.readline()
     if told := SEPARATOR_LINE.fullmatch(first.strip()):
         first = file.readline()
-    delimiter = told[1] if told else max(DELIMITERS, key=first.count)
-    [header] = [[name.strip() for name in row] for row in csv.reader([first], delimiter=delimiter)] or [[]]
+    while first.count('"') % 2 and (line := file.readline()):
+        first += line  # a name of several lines, as spreadsheets allow it
+    unquoted = QUOTED.sub("", first)
+    delimiter = told[1] if told else max(DELIMITERS, key=unquoted.count)
+    [header] = [[" ".join(name.split()) for name in row] for row in csv.reader([first], delimiter=delimiter)] or [[]]
     if not any(header):
         raise BadFile("The file has no header.")
     try:

@@ -160,7 +160,8 @@ def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]
             _to_parquet(rows, columns, str(part))
             part.replace(target)
             return
-        with part.open("w", encoding="utf-8", newline="") as file:
+        # A row's own half of a surrogate pair is written as JSON's escape. It must not cost the answers to all rows.
+        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             if target.suffix.lower() in {".csv", ".tsv"}:
                 yield csv_to(file, columns, delimiter="\t" if target.suffix.lower() == ".tsv" else ",")
             else:
