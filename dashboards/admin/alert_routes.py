@@ -23,10 +23,11 @@ from jobs.features.webhooks.send_again import count_failed, send_route_again
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.core.errors import QueueOpsError
-from queueops.screens import formatting
+from queueops.screens import formatting, receivers
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.forms import ConfirmForm
-from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.models import Project
@@ -212,13 +213,8 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
     def only(self, route: AlertRoute) -> str:
         return "; ".join([*([route.project] if route.project else []), *route.kinds]) or formatting.NOTHING
 
-    @admin.display(description="its messages")
-    def takes(self, route: AlertRoute) -> SafeString | str:
-        return takes(route)
-
-    @admin.display(description="last sent")
-    def last_sent(self, route: AlertRoute) -> SafeString | str:
-        return formatting.ago(route.last_sent_at)
+    takes = column("its messages", receivers.takes)
+    last_sent = time_column("last sent", "last_sent_at")
 
     @admin.display(description="last error")
     def error(self, route: AlertRoute) -> SafeString | str:

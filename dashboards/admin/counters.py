@@ -15,6 +15,7 @@ from jobs.services.explain.queues import clears_at, queue_of, queues_behind
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice
 from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
@@ -103,9 +104,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
     def shown_of(self, request: HttpRequest, row: Counter) -> dict[str, Any]:
         return _page_of(row)
 
-    @admin.display(description="key")
-    def named(self, counter: Counter) -> str:
-        return counter.key
+    named = column("key", lambda counter: counter.key)
 
     @admin.display(description="limit")
     def of_limit(self, counter: Counter) -> SafeString:
@@ -119,9 +118,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
     def unusual(self, counter: Counter) -> SafeString:
         return marks(_gauge.of(counter))
 
-    @admin.display(description="changed")
-    def changed(self, counter: Counter) -> SafeString | str:
-        return formatting.ago(counter.updated_at)
+    changed = time_column("changed", "updated_at")
 
 
 def _proposed(gauge: CounterGauge) -> SafeString | None:

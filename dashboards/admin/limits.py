@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from queueops.screens import formatting
 from queueops.screens.admin import QueueInline, ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column
 from queueops.screens.filters import Choice
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of, on_one
@@ -239,13 +240,8 @@ class LimitAdmin(ServiceFormAdmin):
             limit.service or "any service",
         )
 
-    @admin.display(description="counts")
-    def counts(self, limit: Limit) -> str:
-        return counted_in_words(limit)
-
-    @admin.display(description="cap")
-    def cap(self, limit: Limit) -> str:
-        return cap_in_words(limit)
+    counts = column("counts", counted_in_words)
+    cap = column("cap", cap_in_words)
 
     @admin.display(description="fullest counter")
     def fullest(self, limit: Limit) -> SafeString | str:

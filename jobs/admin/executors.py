@@ -10,6 +10,7 @@ from jobs.models import Executor
 from jobs.services.upkeep.health import health_of
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.verbs import ReadOnlyMixin
 
 
@@ -30,9 +31,7 @@ class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
     empty_title = "No executor runs."
     empty_hint = "Start one with: manage.py qcluster."
 
-    @admin.display(description="process")
-    def process(self, executor: Executor) -> str:
-        return str(executor)
+    process = column("process", str)
 
     @admin.display(description="serves")
     def serves(self, executor: Executor) -> str:
@@ -47,9 +46,7 @@ class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
         percent = 100 * executor.in_flight / executor.slots if executor.slots else 0.0
         return formatting.bar(min(100.0, percent), f"{executor.in_flight} of {executor.slots}")
 
-    @admin.display(description="last heartbeat")
-    def heartbeat(self, executor: Executor) -> SafeString | str:
-        return formatting.ago(executor.heartbeat_at)
+    heartbeat = time_column("last heartbeat", "heartbeat_at")
 
     @admin.display(description="loop lag")
     def loop_lag(self, executor: Executor) -> str:
@@ -59,6 +56,4 @@ class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
     def held(self, executor: Executor) -> str:
         return f"{executor.loops_held:,}, last by {executor.loop_held_by}" if executor.loops_held else "0"
 
-    @admin.display(description="started")
-    def since(self, executor: Executor) -> SafeString | str:
-        return formatting.ago(executor.started_at)
+    since = time_column("started", "started_at")

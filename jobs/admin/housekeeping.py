@@ -15,7 +15,6 @@ from django.apps import apps
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget
 
@@ -23,6 +22,7 @@ from jobs.cluster import ALLOWED_TASKS
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import time_column
 from queueops.screens.verbs import ReadOnlyMixin
 
 # django-q2's own screens unpickle stored tasks and let people schedule any function, so the screens below replace them.
@@ -71,9 +71,7 @@ class ScheduleAdmin(SuperuserMixin, AuditedMixin, QueueAdmin):
     list_display = ("name", "func", "schedule_type", "minutes", "next_at")
     fields = ("name", "func", "schedule_type", "minutes", "repeats", "next_run")
 
-    @admin.display(description="next run")
-    def next_at(self, schedule: Any) -> SafeString | str:
-        return formatting.ago(schedule.next_run)
+    next_at = time_column("next run", "next_run")
 
     def audited(self, obj: Any) -> dict[str, Any]:
         return {name: getattr(obj, name) for name in ("name", "func", "schedule_type", "minutes", "repeats")}
@@ -88,9 +86,7 @@ class QueuedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
         found: QuerySet[Any] = super().get_queryset(request).defer("payload")
         return found
 
-    @admin.display(description="handed out after")
-    def handed_out_after(self, task: Any) -> SafeString | str:
-        return formatting.ago(task.lock)
+    handed_out_after = time_column("handed out after", "lock")
 
 
 class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
@@ -106,9 +102,7 @@ class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
     def outcome(self, task: Any) -> str:
         return "done" if task.success else "failed"
 
-    @admin.display(description="began")
-    def began(self, task: Any) -> SafeString | str:
-        return formatting.ago(task.started)
+    began = time_column("began", "started")
 
     @admin.display(description="took")
     def took(self, task: Any) -> str:

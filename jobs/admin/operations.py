@@ -21,6 +21,7 @@ from jobs.services.operate.bulk_outcome import canary_outcome, failed_again, req
 from queueops.core.values.masking import masked, masked_text
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.formatting import duration
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
@@ -77,6 +78,17 @@ GO_ON = Verb(
 )
 
 
+def words_of(operation: BulkOperation) -> str:
+    return operation.action.replace("_", " ").capitalize()
+
+
+def progress_of(operation: BulkOperation) -> SafeString:
+    looked_at = operation.done + operation.skipped
+    total = max(operation.total, looked_at)
+    percent = 100.0 if not total else 100 * looked_at / total
+    return formatting.bar(percent, f"{looked_at:,} of {words_of_count(total, operation.total_is_least)}")
+
+
 @admin.register(BulkOperation)
 class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
     list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
@@ -88,25 +100,15 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
     stop_selected, stop = on_selected(STOP), on_one(STOP)
     go_on = on_one(GO_ON)
 
-    @admin.display(description="action")
-    def action_shown(self, operation: BulkOperation) -> str:
-        return words_of(operation)
+    action_shown = column("action", words_of)
 
     @display(description="status", label=COLOURS)  # type: ignore[untyped-decorator]
     def status_shown(self, operation: BulkOperation) -> str:
         return operation.status
 
-    @admin.display(description="progress")
-    def progress(self, operation: BulkOperation) -> SafeString:
-        return progress_of(operation)
-
-    @admin.display(description="by")
-    def who(self, operation: BulkOperation) -> str:
-        return name_of(operation.actor)
-
-    @admin.display(description="began")
-    def began(self, operation: BulkOperation) -> SafeString | str:
-        return formatting.ago(operation.created_at)
+    progress = column("progress", progress_of)
+    who = column("by", lambda operation: name_of(operation.actor))
+    began = time_column("began", "created_at")
 
     def shown_of(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         return {
@@ -198,14 +200,3 @@ def ends_of(operation: BulkOperation) -> SafeString | str:
         return ""
     begins = max(timezone.now(), operation.next_at or timezone.now())
     return formatting.ago(begins + timedelta(minutes=max(0, left) / operation.rows_per_minute))
-
-
-def words_of(operation: BulkOperation) -> str:
-    return operation.action.replace("_", " ").capitalize()
-
-
-def progress_of(operation: BulkOperation) -> SafeString:
-    looked_at = operation.done + operation.skipped
-    total = max(operation.total, looked_at)
-    percent = 100.0 if not total else 100 * looked_at / total
-    return formatting.bar(percent, f"{looked_at:,} of {words_of_count(total, operation.total_is_least)}")

@@ -26,6 +26,7 @@ from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import time_column
 from queueops.screens.forms import OptionalReasonForm, minutes_field
 from queueops.screens.verbs import (
     ReadOnlyMixin,
@@ -159,13 +160,8 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
     def who(self, switch: PauseSwitch) -> str:
         return "a maintenance window" if switch.window_id else name_of(switch.paused_by)
 
-    @admin.display(description="since")
-    def since(self, switch: PauseSwitch) -> SafeString | str:
-        return formatting.ago(switch.created_at)
-
-    @admin.display(description="until")
-    def ends(self, switch: PauseSwitch) -> SafeString | str:
-        return formatting.ago(switch.until)
+    since = time_column("since", "created_at")
+    ends = time_column("until", "until")
 
     @action(description="Pause work…", url_path="pause", icon="pause")  # type: ignore[untyped-decorator]
     def pause_work(self, request: HttpRequest) -> HttpResponse:

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import column
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one
 from queueops.tenancy.people import name_of
@@ -106,6 +107,4 @@ class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
         shown = ramps.ramp_now()
         return formatting.ago(shown.ends_at) if shown else formatting.NOTHING
 
-    @admin.display(description="resumed by")
-    def who(self, row: ResumeRamp) -> str:
-        return name_of(row.started_by)
+    who = column("resumed by", lambda row: name_of(row.started_by))

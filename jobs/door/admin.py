@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import CheckedForm, SuggestingWidget, add_faults, optional_reason
 from queueops.screens.verbs import actor_of
@@ -66,6 +67,4 @@ class ModelRouteAdmin(ServiceFormAdmin):
     def delete_model(self, request: HttpRequest, obj: ModelRoute) -> None:
         delete_route(obj.pk, project_id=obj.project_id, actor=actor_of(request))
 
-    @admin.display(description="service")
-    def service_shown(self, row: ModelRoute) -> str:
-        return row.service_name
+    service_shown = column("service", lambda row: row.service_name)

@@ -12,7 +12,6 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -27,6 +26,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import time_column
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 
@@ -231,9 +231,7 @@ class SignInCountAdmin(ReadOnlyMixin, QueueAdmin):
     def state(self, row: SignInCount) -> str:
         return guard.state_of(row)
 
-    @admin.display(description="until")
-    def until(self, row: SignInCount) -> SafeString | str:
-        return formatting.ago(row.forget_at)
+    until = time_column("until", "forget_at")
 
 
 def _names(permissions: QuerySet[Any]) -> list[str]:

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from queueops.core.values.masking import masked, masked_text
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import time_column
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin
 
@@ -60,9 +61,7 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
         targets = [f"{noun} {term}" for noun in nouns] if as_uuid(term) else [term]
         return queryset.filter(target__in=targets), False
 
-    @admin.display(description="when")
-    def when(self, entry: AuditEntry) -> SafeString | str:
-        return formatting.ago(entry.created_at)
+    when = time_column("when", "created_at")
 
     @admin.display(description="who")
     def who(self, entry: AuditEntry) -> str:

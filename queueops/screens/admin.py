@@ -9,11 +9,13 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.forms import SplitDateTimeField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.web.read_your_writes import may_lag
 
+from . import formatting
 from .formatting import NOTHING
 from .verbs import VerbsMixin
 
@@ -51,6 +53,10 @@ class QueueAdmin(VerbsMixin):
     @admin.display(description="project")
     def of_project(self, row: Any) -> str:
         return str(row.project_id or NOTHING)
+
+    @admin.display(description="age")
+    def age(self, row: Any) -> SafeString:
+        return formatting.age(row.created_at)
 
 
 class RefusableAdmin(QueueAdmin):

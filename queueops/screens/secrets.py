@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from . import formatting
 from .admin import QueueAdmin
+from .columns import time_column
 
 
 def shown_once(
@@ -55,10 +54,5 @@ class IssuedAdmin(QueueAdmin):
             return "revoked"
         return "expired" if row.expires_at and row.expires_at <= timezone.now() else "usable"
 
-    @admin.display(description="last used")
-    def used(self, row: Any) -> SafeString | str:
-        return formatting.ago(row.last_used_at)
-
-    @admin.display(description="expires")
-    def expires(self, row: Any) -> SafeString | str:
-        return formatting.ago(row.expires_at)
+    used = time_column("last used", "last_used_at")
+    expires = time_column("expires", "expires_at")

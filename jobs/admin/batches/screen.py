@@ -38,6 +38,7 @@ from queueops.core.web.downloads import download, pieces_of
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, on_one, on_selected
@@ -74,6 +75,11 @@ class VerdictFilter(Choice):
         if wanted[0] not in BatchVerdict:
             raise IncorrectLookupParameters(chosen)
         return narrowed(queryset, wanted)
+
+
+def rate_of(batch: Batch) -> str:
+    rate = batch.rate_now
+    return f"{rate:,.1f} jobs/s" if rate and not batch.finished_at else formatting.NOTHING
 
 
 @admin.register(Batch)
@@ -139,18 +145,12 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         failed = _snapshot.of(batch).counts[JobState.FAILED]
         return format_html('<span class="qo-bad">{}</span>', f"{failed:,}") if failed else formatting.NOTHING
 
-    @admin.display(description="rate")
-    def rate(self, batch: Batch) -> str:
-        return rate_of(batch)
+    rate = column("rate", rate_of)
 
     @admin.display(description="ends")
     def eta(self, batch: Batch) -> SafeString | str:
         snapshot = _snapshot.of(batch)
         return _ends(snapshot) or until_when(snapshot.scheduled) or formatting.NOTHING
-
-    @admin.display(description="age")
-    def age(self, batch: Batch) -> SafeString:
-        return formatting.age(batch.created_at)
 
     def prepare_rows(self, rows: list[Batch]) -> None:
         snapshots = batch_snapshots(rows)
@@ -241,11 +241,6 @@ def batch_badge(snapshot: BatchSnapshot) -> SafeString:
 def progress_of(snapshot: BatchSnapshot) -> SafeString:
     everything = sum(snapshot.counts.values())
     return formatting.bar(snapshot.progress, f"{snapshot.finished:,} of {everything:,}")
-
-
-def rate_of(batch: Batch) -> str:
-    rate = batch.rate_now
-    return f"{rate:,.1f} jobs/s" if rate and not batch.finished_at else formatting.NOTHING
 
 
 def _ends(snapshot: BatchSnapshot) -> SafeString | str:

@@ -29,6 +29,7 @@ from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.formatting import NOTHING
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
@@ -60,6 +61,11 @@ class ResolutionFilter(Choice):
         if chosen == "any" or request.GET.get("q"):
             return queryset
         return queryset.filter(resolution=chosen or None)
+
+
+def resolution_badge(letter: DeadLetter) -> SafeString:
+    words = letter.resolution or "open"
+    return formatting.badge(*RESOLUTIONS[words], words)
 
 
 @admin.register(DeadLetter)
@@ -111,17 +117,9 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
             message[:120],
         )
 
-    @admin.display(description="target")
-    def goes_to(self, letter: DeadLetter) -> str:
-        return _target.of(letter)
-
-    @admin.display(description="user")
-    def of_user(self, letter: DeadLetter) -> str:
-        return _user.of(letter)
-
-    @admin.display(description="batch")
-    def of_batch(self, letter: DeadLetter) -> SafeString | str:
-        return _batch.of(letter)
+    goes_to = column("target", _target.of)
+    of_user = column("user", _user.of)
+    of_batch = column("batch", _batch.of)
 
     def prepare_rows(self, rows: list[DeadLetter]) -> None:
         """Give each row the values that its columns show of its job, user and batch."""
@@ -142,13 +140,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
     def tries(self, letter: DeadLetter) -> int:
         return letter.retry_count + 1
 
-    @admin.display(description="state")
-    def resolved(self, letter: DeadLetter) -> SafeString:
-        return resolution_badge(letter)
-
-    @admin.display(description="age")
-    def age(self, letter: DeadLetter) -> SafeString:
-        return formatting.age(letter.created_at)
+    resolved = column("state", resolution_badge)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
@@ -208,11 +200,6 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 def _shown(identifier: UUID | None, names: Mapping[UUID, str]) -> str:
     """Return the name of an id, or the end of the id if it has no name."""
     return (names.get(identifier) or f"…{str(identifier)[-8:]}") if identifier else NOTHING
-
-
-def resolution_badge(letter: DeadLetter) -> SafeString:
-    words = letter.resolution or "open"
-    return formatting.badge(*RESOLUTIONS[words], words)
 
 
 def _moment(text: Any) -> str:

@@ -43,6 +43,7 @@ from queueops.core.values.tags import split_tags
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
@@ -128,19 +129,13 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     def progress_shown(self, job: Job) -> SafeString | str:
         return formatting.bar(job.progress) if job.status == JobState.IN_PROGRESS else formatting.NOTHING
 
-    @admin.display(description="waits for")
-    def waits_for(self, job: Job) -> SafeString | str:
-        return _held_by.of(job)
+    waits_for = column("waits for", _held_by.of)
 
     @admin.display(description="attempts")
     def tries(self, job: Job) -> str:
         crashes = f", {job.crash_count} crashed" if job.crash_count else ""
         in_hand = job.status not in WAITING and job.started_at is not None
         return f"{job.retry_count + in_hand}{crashes}"
-
-    @admin.display(description="age")
-    def age(self, job: Job) -> SafeString:
-        return formatting.age(job.created_at)
 
     def prepare_rows(self, rows: list[Job]) -> None:
         foresee(rows)

@@ -25,6 +25,7 @@ from queueops.audit import trail
 from queueops.core.values.masking import masked_text
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
+from queueops.screens.columns import time_column
 from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
@@ -237,41 +238,23 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
     def kept(self, batch: ProviderBatch) -> str:
         return ", ".join(f"{role}: {name}" for role, name in sorted(batch.files.items())) or formatting.NOTHING
 
-    @admin.display(description="deadline", ordering="complete_by")
-    def deadline(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.complete_by)
+    deadline = time_column("deadline", "complete_by", ordering="complete_by")
 
     @admin.display(description="the rest goes live")
     def goes_live(self, batch: ProviderBatch) -> SafeString | str:
         return formatting.ago(batch.live_at) if batch.is_unfinished else formatting.NOTHING
 
-    @admin.display(description="collected", ordering="created_at")
-    def since(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.created_at)
-
-    @admin.display(description="handed over")
-    def submitted(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.submitted_at)
-
-    @admin.display(description="looked at")
-    def looked(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.looked_at)
+    since = time_column("collected", "created_at", ordering="created_at")
+    submitted = time_column("handed over", "submitted_at")
+    looked = time_column("looked at", "looked_at")
 
     @admin.display(description="looked at next")
     def looks_next(self, batch: ProviderBatch) -> SafeString | str:
         return formatting.ago(batch.look_at) if batch.is_unfinished else formatting.NOTHING
 
-    @admin.display(description="last progress")
-    def progressed(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.progressed_at)
-
-    @admin.display(description="ended at the provider")
-    def ended(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.ended_at)
-
-    @admin.display(description="all lines settled")
-    def closed(self, batch: ProviderBatch) -> SafeString | str:
-        return formatting.ago(batch.closed_at)
+    progressed = time_column("last progress", "progressed_at")
+    ended = time_column("ended at the provider", "ended_at")
+    closed = time_column("all lines settled", "closed_at")
 
 
 def _kinds_with_form() -> list[str]:

@@ -19,6 +19,7 @@ from jobs.models import Objective
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import SuggestingWidget, optional_reason
 from queueops.screens.verbs import actor_of
@@ -126,9 +127,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
     def delete_model(self, request: HttpRequest, obj: Objective) -> None:
         delete_objective(obj.pk, actor=actor_of(request))
 
-    @admin.display(description="wanted")
-    def wanted(self, row: Objective) -> str:
-        return words_of(row)
+    wanted = column("wanted", words_of)
 
     @admin.display(description="attained")
     def attained(self, row: Objective) -> SafeString | str:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from django.contrib import admin
 from django.db.models import F
 from django.urls import reverse
-from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from jobs.features.outages import outages
 from jobs.models import ServiceBreaker
 from queueops.core.values.masking import masked_text
-from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import time_column
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 
@@ -83,13 +82,8 @@ class ServiceBreakerAdmin(ReadOnlyMixin, QueueAdmin):
     def health(self, breaker: ServiceBreaker) -> str:
         return "does not answer" if breaker.opened_at else "answers"
 
-    @admin.display(description="silent since")
-    def open_since(self, breaker: ServiceBreaker) -> SafeString | str:
-        return formatting.ago(breaker.opened_at)
-
-    @admin.display(description="next probe")
-    def next_probe(self, breaker: ServiceBreaker) -> SafeString | str:
-        return formatting.ago(breaker.next_probe_at)
+    open_since = time_column("silent since", "opened_at")
+    next_probe = time_column("next probe", "next_probe_at")
 
     @admin.display(description="last error")
     def last_error_shown(self, breaker: ServiceBreaker) -> str:

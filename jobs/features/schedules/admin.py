@@ -24,6 +24,7 @@ from queueops.core.values.masking import masked, pretty, unmasked
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import time_column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, optional_reason
 from queueops.screens.paging import as_uuid
@@ -214,9 +215,7 @@ class JobScheduleAdmin(ServiceFormAdmin):
             return formatting.badge("red", "block", "refused")
         return formatting.badge("green", "event_repeat", "on")
 
-    @admin.display(description="next")
-    def next_at(self, row: Schedule) -> SafeString | str:
-        return formatting.ago(row.next_fire_at)
+    next_at = time_column("next", "next_fire_at")
 
     @admin.display(description="last")
     def last(self, row: Schedule) -> SafeString | str:

@@ -23,6 +23,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.columns import column
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm, offer
 from queueops.screens.paging import BoundedListMixin, as_uuid
@@ -79,21 +80,13 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
         submit = self.admin_site.admin_view(self.submit)
         return [path("<path:object_id>/submit/", submit, name="jobs_upload_submit"), *super().get_urls()]
 
-    @admin.display(description="not valid")
-    def faulty(self, upload: Upload) -> int:
-        return upload.error_count
+    faulty = column("not valid", lambda upload: upload.error_count)
 
     @admin.display(description="batch")
     def became(self, upload: Upload) -> SafeString | str:
         return formatting.link("jobs_batch", upload.batch_id) if upload.batch_id else "not submitted"
 
-    @admin.display(description="by")
-    def who(self, upload: Upload) -> str:
-        return name_of(upload.uploaded_by)
-
-    @admin.display(description="age")
-    def age(self, upload: Upload) -> SafeString:
-        return formatting.age(upload.created_at)
+    who = column("by", lambda upload: name_of(upload.uploaded_by))
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         """Show the form, and check the whole file that it sends."""

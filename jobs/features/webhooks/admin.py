@@ -29,12 +29,13 @@ from jobs.models import Webhook, WebhookDelivery, WebhookJob
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.core.values.tags import SEPARATOR, entered_tags
-from queueops.screens import formatting
+from queueops.screens import formatting, receivers
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, add_faults, offer, optional_reason
 from queueops.screens.paging import BoundedListMixin, as_uuid
-from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret
@@ -195,7 +196,7 @@ class WebhookAdmin(ServiceFormAdmin):
         return {
             "webhook": row,
             "failed": failed.words if failed.count else "",
-            "takes": takes(row),
+            "takes": receivers.takes(row),
             "waiting": numbered(waiting, "ended job waits", "ended jobs wait", before=more),
             "last_messages": [
                 (
@@ -228,22 +229,15 @@ class WebhookAdmin(ServiceFormAdmin):
             goes_on_to=reverse("admin:jobs_webhook_changelist"),
         )
 
-    @admin.display(description="URL")
-    def address(self, row: Webhook) -> str:
-        return row.url
+    address = column("URL", lambda row: row.url)
 
     @admin.display(description="hears of")
     def hears(self, row: Webhook) -> str:
         heard = [*(["batches"] if row.hears_batches else []), *([_filter_words(row)] if row.hears_jobs else [])]
         return "; ".join(heard)
 
-    @admin.display(description="its messages")
-    def takes(self, row: Webhook) -> SafeString | str:
-        return takes(row)
-
-    @admin.display(description="created", ordering="created_at")
-    def made(self, row: Webhook) -> SafeString | str:
-        return formatting.ago(row.created_at)
+    takes = column("its messages", receivers.takes)
+    made = time_column("created", "created_at", ordering="created_at")
 
 
 class WebhookFilter(Choice):
@@ -263,6 +257,12 @@ class MessageEventFilter(Choice):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(Event.choices)
+
+
+def _about(delivery: WebhookDelivery) -> SafeString | str:
+    if delivery.batch_id:
+        return format_html("<span>batch {}</span>", formatting.link("jobs_batch", delivery.batch_id))
+    return "test" if delivery.event == Event.TEST else numbered(delivery.jobs_told, "ended job")
 
 
 @admin.register(WebhookDelivery)
@@ -285,9 +285,7 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
         tells = list(WebhookJob.objects.filter(job_id=sought).values_list("delivery_id", flat=True))
         return queryset.filter(pk__in=[sought, *filter(None, tells)]) | queryset.filter(batch_id=sought), False
 
-    @admin.display(description="tells of")
-    def about(self, delivery: WebhookDelivery) -> SafeString | str:
-        return _about(delivery)
+    about = column("tells of", _about)
 
     @admin.display(description="ended jobs")
     def told(self, delivery: WebhookDelivery) -> SafeString | str:
@@ -306,9 +304,7 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def error_code(self, delivery: WebhookDelivery) -> str:
         return delivery.job.last_error_code or formatting.NOTHING
 
-    @admin.display(description="created")
-    def sent(self, delivery: WebhookDelivery) -> SafeString | str:
-        return formatting.ago(delivery.created_at)
+    sent = time_column("created", "created_at")
 
 
 def _filter_words(row: Webhook) -> str:
@@ -322,12 +318,6 @@ def _filter_words(row: Webhook) -> str:
         f"batch {row.batch_id}" if row.batch_id else "",
     ]
     return f"jobs: {', '.join(filter(None, parts))}" if any(parts) else "all jobs"
-
-
-def _about(delivery: WebhookDelivery) -> SafeString | str:
-    if delivery.batch_id:
-        return format_html("<span>batch {}</span>", formatting.link("jobs_batch", delivery.batch_id))
-    return "test" if delivery.event == Event.TEST else numbered(delivery.jobs_told, "ended job")
 
 
 def _page(delivery: WebhookDelivery) -> SafeString:

@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from queueops.core.runbooks import read_runbook
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
@@ -207,9 +208,7 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
         address = reverse("admin:ratelimits_quotaalert_runbook", args=[alert.kind])
         return format_html('{} <a class="qo-link" href="{}">runbook</a>', alert.kind.replace("_", " "), address)
 
-    @admin.display(description="opened")
-    def since(self, alert: QuotaAlert) -> SafeString | str:
-        return formatting.ago(alert.opened_at)
+    since = time_column("opened", "opened_at")
 
     @admin.display(description="forecast")
     def ends(self, alert: QuotaAlert) -> SafeString | str:

@@ -8,12 +8,11 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminSelectWidget
 
 from queueops.core.clock import Now
-from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.forms import ReasonForm, set_choices
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.people import name_of
@@ -107,18 +106,7 @@ class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
         stands = str(object_id).isdecimal() and AlertSilence.objects.standing().filter(pk=object_id).exists()
         return super().get_actions_detail(request, object_id) if stands else []
 
-    @admin.display(description="alerts of")
-    def of(self, silence: AlertSilence) -> str:
-        return str(silence)
-
-    @admin.display(description="ends")
-    def ends(self, silence: AlertSilence) -> SafeString | str:
-        return formatting.ago(silence.until)
-
-    @admin.display(description="by")
-    def who(self, silence: AlertSilence) -> str:
-        return name_of(silence.created_by)
-
-    @admin.display(description="since")
-    def since(self, silence: AlertSilence) -> SafeString | str:
-        return formatting.ago(silence.created_at)
+    of = column("alerts of", str)
+    ends = time_column("ends", "until")
+    who = column("by", lambda silence: name_of(silence.created_by))
+    since = time_column("since", "created_at")

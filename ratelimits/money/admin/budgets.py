@@ -18,6 +18,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidge
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
+from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm, offer, optional_reason
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
@@ -151,9 +152,7 @@ class BudgetAdmin(ServiceFormAdmin):
         else:
             obj.pk = create_budget(obj.project_id, form.figures(), **told).id
 
-    @admin.display(description="budget")
-    def budget(self, row: Budget) -> str:
-        return row.name
+    budget = column("budget", lambda row: row.name)
 
     @admin.display(description="for")
     def whose(self, row: Budget) -> SafeString:

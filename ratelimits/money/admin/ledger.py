@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ExactId, ProjectFilter, UserFilter
 from queueops.screens.paging import NumberedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin
@@ -112,9 +113,7 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         unsure = formatting.badge("amber", "help", "at most: not known") if row.kind == Spend.Kind.UNKNOWN else ""
         return format_html('<span class="qo-number">{}</span> {}', money, unsure)
 
-    @admin.display(description="when")
-    def when(self, row: Spend) -> SafeString | str:
-        return formatting.ago(row.at)
+    when = time_column("when", "at")
 
 
 def _count(tokens: int | None) -> str:

@@ -15,6 +15,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import formatting
+from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice
 from ratelimits.models import Price, Via
 from ratelimits.money import prices
@@ -104,13 +105,8 @@ class PriceAdmin(AuditedMixin):
         prices.forget()
         resolve_priced()
 
-    @admin.display(description="model")
-    def of_model(self, price: Price) -> str:
-        return price.model
-
-    @admin.display(description="provider")
-    def of_provider(self, price: Price) -> str:
-        return price.provider
+    of_model = column("model", lambda price: price.model)
+    of_provider = column("provider", lambda price: price.provider)
 
     @admin.display(description="unit")
     def unit_shown(self, price: Price) -> str:
@@ -132,9 +128,7 @@ class PriceAdmin(AuditedMixin):
     def way(self, price: Price) -> str:
         return price.get_via_display()
 
-    @admin.display(description="from")
-    def since(self, price: Price) -> SafeString | str:
-        return formatting.ago(price.valid_from)
+    since = time_column("from", "valid_from")
 
     @admin.display(description="set")
     def origin(self, price: Price) -> str:

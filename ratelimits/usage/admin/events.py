@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import NumberedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin
@@ -21,6 +22,10 @@ from ratelimits.models import UsageEvent, UsageReservation
 
 from .filters import MarkFilter, MonthFilter
 from .parts import amount, event_marks, month_link, tell_units
+
+
+def _signed(event: UsageEvent) -> str:
+    return f"{event.amount:+,} {event.unit}" if event.correction else amount(event.amount, event.unit)
 
 
 @admin.register(UsageEvent)
@@ -70,13 +75,8 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     def event(self, event: UsageEvent) -> SafeString:
         return formatting.short_id(event.event_id)
 
-    @admin.display(description="user and month")
-    def of_month(self, event: UsageEvent) -> SafeString:
-        return month_link(event)
-
-    @admin.display(description="counted")
-    def counted(self, event: UsageEvent) -> str:
-        return _signed(event)
+    of_month = column("user and month", month_link)
+    counted = column("counted", _signed)
 
     @admin.display(description="tokens")
     def token_count(self, event: UsageEvent) -> str:
@@ -86,17 +86,9 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     def by_service(self, event: UsageEvent) -> str:
         return event.service or formatting.NOTHING
 
-    @admin.display(description="when")
-    def when(self, event: UsageEvent) -> SafeString | str:
-        return formatting.ago(event.occurred_at)
-
-    @admin.display(description="reported")
-    def kept(self, event: UsageEvent) -> SafeString | str:
-        return formatting.ago(event.created_at)
-
-    @admin.display(description="")
-    def marks(self, event: UsageEvent) -> SafeString:
-        return event_marks(event)
+    when = time_column("when", "occurred_at")
+    kept = time_column("reported", "created_at")
+    marks = column("", event_marks)
 
     @admin.display(description="reservation")
     def of_reservation(self, event: UsageEvent) -> SafeString | str:
@@ -105,7 +97,3 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         if not UsageReservation.objects.filter(pk=event.reservation, project_id=event.project_id).exists():
             return format_html("{}, which is not known", event.reservation)
         return formatting.link("ratelimits_usagereservation", event.reservation, event.reservation)
-
-
-def _signed(event: UsageEvent) -> str:
-    return f"{event.amount:+,} {event.unit}" if event.correction else amount(event.amount, event.unit)

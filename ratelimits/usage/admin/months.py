@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queueops.screens.admin import PageAdmin
+from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.paging import NumberedListMixin, as_number, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one
@@ -61,9 +62,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
     def user(self, row: UsageTracking) -> SafeString:
         return format_html('{} <code class="qo-id">{}</code>', row.label, row.user_id)
 
-    @admin.display(description="month")
-    def month(self, row: UsageTracking) -> str:
-        return row.month_year
+    month = column("month", lambda row: row.month_year)
 
     @admin.display(description="used")
     def used_of(self, row: UsageTracking) -> SafeString:

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter, UserFilter
 from queueops.screens.one_page import OnePage
 from queueops.screens.paging import BoundedChangeList, BoundedListMixin, as_uuid
@@ -135,9 +136,7 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def state(self, reservation: UsageReservation) -> SafeString:
         return formatting.badge(*SIGNS.get(reservation.status, formatting.LATER), reservation.status)
 
-    @admin.display(description="user and month")
-    def of_month(self, reservation: UsageReservation) -> SafeString:
-        return month_link(reservation)
+    of_month = column("user and month", month_link)
 
     @admin.display(description="amount")
     def held(self, reservation: UsageReservation) -> str:
@@ -147,9 +146,7 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def left_then(self, reservation: UsageReservation) -> str:
         return amount(reservation.remaining, reservation.unit)
 
-    @admin.display(description="made")
-    def made(self, reservation: UsageReservation) -> SafeString | str:
-        return formatting.ago(reservation.created_at)
+    made = time_column("made", "created_at")
 
     @admin.display(description="expires")
     def expires(self, reservation: UsageReservation) -> SafeString | str:
