@@ -26,7 +26,6 @@ from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting, receivers
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
-from queueops.screens.forms import ConfirmForm
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
@@ -57,7 +56,6 @@ TEST = Verb(
     icon="send",
     applies=lambda rows: rows.filter(enabled=True),
     carry_out=_send_test,
-    form=ConfirmForm,
 )
 
 

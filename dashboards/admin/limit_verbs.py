@@ -130,10 +130,6 @@ def _with_end(rows: Any) -> Any:
     return rows.filter(Exists(own))
 
 
-def _all(rows: Any) -> Any:
-    return rows
-
-
 DELETE = Verb(
     name="remove",
     permission="ratelimits.delete_limit",
@@ -142,7 +138,6 @@ DELETE = Verb(
     explains="Its overrides, counters and alerts go with it, and what it holds back may go at once. To try without it,"
     " switch it off or let it only watch.",
     icon="delete",
-    applies=_all,
     carry_out=_delete,
     form=ReasonForm,
     overrides=True,
@@ -178,7 +173,6 @@ CLEAR = Verb(
     explains="It begins anew: nothing used, not cooled down, not slowed. Unless the provider has begun anew too, calls"
     " may be refused that would have waited.",
     icon="restart_alt",
-    applies=_all,
     carry_out=_clear,
     form=ReasonForm,
     overrides=True,
@@ -190,7 +184,6 @@ COOL_DOWN = Verb(
     done="cooled down",
     explains="Nothing that it counts goes until then; work waits and spends no attempts. Calls in flight go on.",
     icon="ac_unit",
-    applies=_all,
     carry_out=_cool_down,
     form=CoolDownForm,
 )
@@ -202,7 +195,6 @@ OVERRIDE = Verb(
     explains="Of this key alone, and until then: afterwards it has again what it has now, on time also through a"
     " restart. Where more is used than holds then, you are told a quarter of an hour before.",
     icon="timer",
-    applies=_all,
     carry_out=_override,
     form=OverrideUntilForm,
 )

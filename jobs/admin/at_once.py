@@ -73,7 +73,6 @@ AT_ONCE = Verb(
     explains="Of the calls you name, so many may be in flight at the same time; the others wait, which costs them no"
     " attempt. Set the same once more to change the number.",
     icon="stacks",
-    applies=lambda rows: rows,
     carry_out=_set,
     form=AtOnceForm,
 )

@@ -64,7 +64,6 @@ END = _verb(
     label="End now",
     explains="Every limit is open at once; services without a limit use all slots.",
     icon="double_arrow",
-    applies=lambda rows: rows,
     overrides=True,
 )
 

@@ -86,7 +86,6 @@ UNLOCK = Verb(
     done="unlocked",
     explains="Every failure of the account is forgotten, from all addresses.",
     icon="lock_open",
-    applies=lambda rows: rows,
     carry_out=_unlock,
     form=ReasonForm,
     overrides=True,

@@ -7,7 +7,7 @@ shows the page. The POST that confirms the page calls a service, which writes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,8 +55,8 @@ class Verb:
         permission: `<app>.<codename>`.
         done: The report's word for a row afterwards, such as "cancelled".
         explains: What the action does and what it leaves alone.
-        applies: Returns the rows on which the action will act; the page says how many they are.
         carry_out: Called with the ids, `actor` and the form's fields.
+        applies: Returns the rows on which the action will act; the page says how many they are.
         overrides: The action destroys or overrides something; the button says so.
         amount: Names what the action concerns, if not the rows themselves: "20,000 jobs of 1 batch". Empty: nothing.
     """
@@ -67,11 +67,22 @@ class Verb:
     done: str
     explains: str
     icon: str
-    applies: Callable[[QuerySet[Any]], QuerySet[Any]]
     carry_out: Callable[..., VerbOutcome]
+    applies: Callable[[QuerySet[Any]], QuerySet[Any]] = lambda rows: rows
     form: type[ConfirmForm] = ConfirmForm
     overrides: bool = False
     amount: Callable[[QuerySet[Any]], str] | None = None
+
+
+def by_ids(service: Callable[..., int | Collection[Any]]) -> Callable[..., VerbOutcome]:
+    """Return what carries out a verb by a service that takes ids and returns the rows it moved, or their number."""
+
+    def carry_out(ids: Sequence[Any], **options: Any) -> VerbOutcome:
+        moved = service(ids, **options)
+        count = moved if isinstance(moved, int) else len(moved)
+        return VerbOutcome(count, len(ids) - count)
+
+    return carry_out
 
 
 def actor_of(request: HttpRequest) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from jobs.admin.forms import BatchPriorityForm, BulkRequeueForm, ResumeBatchForm
+from jobs.admin.jobs.verbs import in_bulk
 from jobs.features.dependencies.dependants import go_on
 from jobs.models import Batch, BulkOperation, DeadLetter, Dependency
 from jobs.services.explain.snapshots import batch_counts
@@ -75,11 +76,6 @@ def _resume(ids: Sequence[UUID], *, actor: str, reason: str, canary: Canary | No
     return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {numbered(released, 'job')} may run again.")
 
 
-def _go_on(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    result = go_on(ids, of_batch=True, actor=actor, reason=reason)
-    return VerbOutcome(len(result.moved), len(result.unmoved))
-
-
 PAUSE = Verb(
     name="pause",
     permission="jobs.pause_work",
@@ -134,7 +130,6 @@ RETRY_FAILED = Verb(
     done="gone through in the background",
     explains="Every open dead letter of the batch gets a new job with fresh retries.",
     icon="replay",
-    applies=lambda rows: rows,
     carry_out=_each(bulk.retry_failed),
     form=BulkRequeueForm,
     amount=_open_letters,
@@ -152,6 +147,6 @@ GO_ON = Verb(
         Q(pk__in=Dependency.objects.filter(let_go=False, of_batch=True).values("owner_id"))
         | Q(guard_state=GuardState.TRIAL)
     ),
-    carry_out=_go_on,
+    carry_out=in_bulk(go_on, of_batch=True),
     form=ReasonForm,
 )

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from jobs.admin.forms import EditedRequeueForm, RequeueForm
-from jobs.admin.jobs.verbs import page_of_the_only
+from jobs.admin.jobs.verbs import in_bulk, page_of_the_only
 from jobs.services.operate import dead_letters
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
@@ -16,11 +16,6 @@ from queueops.screens.verbs import Verb, VerbOutcome
 def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:
     result = dead_letters.requeue_dead_letters(ids, actor=actor, **options)
     return VerbOutcome(len(result.moved), len(result.unmoved), goes_to=page_of_the_only(list(result.moved.values())))
-
-
-def _discard(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    result = dead_letters.discard_dead_letters(ids, actor=actor, reason=reason)
-    return VerbOutcome(len(result.moved), len(result.unmoved))
 
 
 REQUEUE = Verb(
@@ -57,7 +52,7 @@ DISCARD = Verb(
     " keeps them. Until they go, Run again on a job's page does its work once more.",
     icon="delete",
     applies=lambda rows: rows.filter(resolution=None),
-    carry_out=_discard,
+    carry_out=in_bulk(dead_letters.discard_dead_letters),
     form=ReasonForm,
     overrides=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -16,33 +16,24 @@ from jobs.models import DeadLetter, Dependency
 from jobs.services.operate import dead_letters, job_actions
 from jobs.services.operate.run_again import run_again
 from jobs.services.submit.results import BulkResult
-from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
 
 
-def _outcome(result: BulkResult) -> VerbOutcome:
-    return VerbOutcome(len(result.moved), len(result.unmoved))
+def in_bulk(service: Callable[..., BulkResult], **fixed: Any) -> Callable[..., VerbOutcome]:
+    """
+    Return what carries out a verb by a service that moves many rows.
 
+    Args:
+        fixed: Arguments of the service that the verb's form does not ask for.
+    """
 
-def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    return _outcome(job_actions.cancel_jobs(ids, actor=actor, reason=reason))
+    def carry_out(ids: Sequence[UUID], **options: Any) -> VerbOutcome:
+        result = service(ids, **fixed, **options)
+        return VerbOutcome(len(result.moved), len(result.unmoved))
 
-
-def _run_now(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    return _outcome(job_actions.schedule_jobs(ids, delay=timedelta(), actor=actor, reason=reason))
-
-
-def _schedule(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> VerbOutcome:
-    return _outcome(job_actions.schedule_jobs(ids, delay=delay, actor=actor, reason=reason))
-
-
-def _reset(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> VerbOutcome:
-    return _outcome(job_actions.reset_to_pending(ids, delay=delay, actor=actor, reason=reason))
-
-
-def _reprioritise(ids: Sequence[UUID], *, actor: str, priority: Priority, reason: str) -> VerbOutcome:
-    return _outcome(job_actions.change_priority(ids, priority=priority, actor=actor, reason=reason))
+    return carry_out
 
 
 def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:
@@ -74,7 +65,7 @@ CANCEL = Verb(
     " provider until then is not undone. Jobs that have ended are left alone.",
     icon="block",
     applies=lambda rows: rows.exclude(status__in=TERMINAL),
-    carry_out=_cancel,
+    carry_out=in_bulk(job_actions.cancel_jobs),
     form=ReasonForm,
     overrides=True,
 )
@@ -87,7 +78,7 @@ RUN_NOW = Verb(
     " ended jobs are left alone.",
     icon="bolt",
     applies=_waiting,
-    carry_out=_run_now,
+    carry_out=in_bulk(job_actions.schedule_jobs, delay=timedelta()),
     form=OptionalReasonForm,
 )
 SCHEDULE = Verb(
@@ -98,7 +89,7 @@ SCHEDULE = Verb(
     explains="Waiting jobs do not run before the new time. Their age, and so their priority, counts on.",
     icon="event",
     applies=_waiting,
-    carry_out=_schedule,
+    carry_out=in_bulk(job_actions.schedule_jobs),
     form=DelayForm,
 )
 RESET = Verb(
@@ -110,7 +101,7 @@ RESET = Verb(
     " not undone, so its effect may happen twice.",
     icon="restart_alt",
     applies=lambda rows: rows.filter(status__in=RUNNING),
-    carry_out=_reset,
+    carry_out=in_bulk(job_actions.reset_to_pending),
     form=ResetForm,
     overrides=True,
 )
@@ -122,7 +113,7 @@ PRIORITY = Verb(
     explains="Waiting jobs get another tier. Their age counts on. Jobs that have it already are left alone.",
     icon="swap_vert",
     applies=_waiting,
-    carry_out=_reprioritise,
+    carry_out=in_bulk(job_actions.change_priority),
     form=PriorityForm,
 )
 REQUEUE = Verb(
@@ -159,6 +150,6 @@ GO_ON = Verb(
     " count as before. A job whose batch waits goes on with its batch.",
     icon="double_arrow",
     applies=lambda rows: rows.filter(pk__in=Dependency.objects.filter(let_go=False, of_batch=False).values("owner_id")),
-    carry_out=lambda ids, *, actor, reason: _outcome(go_on(ids, of_batch=False, actor=actor, reason=reason)),
+    carry_out=in_bulk(go_on, of_batch=False),
     form=ReasonForm,
 )

@@ -4,9 +4,7 @@ Admin screens of provider batches (their progress, the outcome of their lines, c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from django import forms
 from django.contrib import admin
@@ -28,7 +26,7 @@ from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.columns import time_column
 from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, actor_of, by_ids, on_one, on_selected
 
 State = ProviderBatch.State
 LineState = ProviderBatchLine.State
@@ -44,16 +42,6 @@ LOOKS: dict[str, tuple[str, str]] = {
 }
 
 
-def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    moved = operate.cancel_provider_batches(ids, actor=actor, reason=reason)
-    return VerbOutcome(len(moved), len(ids) - len(moved))
-
-
-def _settle(ids: Sequence[UUID], *, actor: str, billed: str, reason: str) -> VerbOutcome:
-    moved = operate.settle_batches(ids, billed=billed == "yes", actor=actor, reason=reason)
-    return VerbOutcome(len(moved), len(ids) - len(moved))
-
-
 class SettleForm(ReasonForm):
     billed = forms.ChoiceField(
         label="Were these lines billed?",
@@ -62,10 +50,8 @@ class SettleForm(ReasonForm):
     )
     field_order = ("billed", "reason")
 
-
-def _look(ids: Sequence[UUID], *, actor: str) -> VerbOutcome:
-    looked = operate.look_now(ids)
-    return VerbOutcome(looked, len(ids) - looked)
+    def clean_billed(self) -> bool:
+        return bool(self.cleaned_data["billed"] == "yes")
 
 
 CANCEL = Verb(
@@ -77,7 +63,7 @@ CANCEL = Verb(
     "go by the next batch where their deadline leaves time for one, and live where it does not.",
     icon="block",
     applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED, cancel_requested_at=None),
-    carry_out=_cancel,
+    carry_out=by_ids(operate.cancel_provider_batches),
     form=ReasonForm,
     overrides=True,
 )
@@ -90,7 +76,7 @@ SETTLE = Verb(
     "Look at the provider's bill: was it billed or not?",
     icon="balance",
     applies=lambda rows: rows.filter(closed_at__isnull=False, unanswered__gt=0),
-    carry_out=_settle,
+    carry_out=by_ids(operate.settle_batches),
     form=SettleForm,
 )
 LOOK = Verb(
@@ -101,7 +87,7 @@ LOOK = Verb(
     explains="The provider is asked for its state now, and not at the next of the pauses that grow with its age.",
     icon="refresh",
     applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED),
-    carry_out=_look,
+    carry_out=by_ids(lambda ids, **_: operate.look_now(ids)),
 )
 
 

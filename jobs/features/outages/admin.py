@@ -15,17 +15,12 @@ from queueops.core.values.masking import masked_text
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import time_column
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, by_ids, on_one, on_selected
 
 
 def _close(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     closed = outages.close_breakers(ids, actor=actor, reason=reason)
     return VerbOutcome(closed, len(ids) - closed, goes_to=reverse("admin:jobs_servicebreaker_changelist"))
-
-
-def _probe(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
-    probed = outages.probe_now(ids, actor=actor, reason=reason)
-    return VerbOutcome(probed, len(ids) - probed)
 
 
 CLOSE = Verb(
@@ -49,7 +44,7 @@ PROBE = Verb(
     explains="One waiting job goes out within a second or two, unless one is under way. If it is answered, all go on.",
     icon="network_ping",
     applies=lambda rows: rows.exclude(opened_at=None),
-    carry_out=_probe,
+    carry_out=by_ids(outages.probe_now),
     form=OptionalReasonForm,
 )
 

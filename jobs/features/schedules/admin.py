@@ -80,7 +80,6 @@ RUN = Verb(
     done="run",
     explains="Its jobs are submitted at once, also while it is paused. Its next fire stays as it is.",
     icon="bolt",
-    applies=lambda rows: rows,
     carry_out=_each(schedules.run_schedule),
     form=OptionalReasonForm,
 )

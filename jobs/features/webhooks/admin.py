@@ -60,7 +60,6 @@ TEST = Verb(
     explains="A signed message of the type webhook.test, also while it is switched off. What became of it shows "
     "under its last messages, and in the job that carries it out.",
     icon="send",
-    applies=lambda rows: rows,
     carry_out=_test,
     form=OptionalReasonForm,
 )

@@ -111,7 +111,6 @@ TRY = Verb(
     done="tested",
     explains="Says whether a token of this issuer would be accepted and for whom, or what of it is wrong.",
     icon="fact_check",
-    applies=lambda rows: rows,
     carry_out=_try_token,
     form=TokenForm,
 )

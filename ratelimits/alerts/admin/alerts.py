@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -23,10 +22,9 @@ from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ProjectFilter
-from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, by_ids, on_one, on_selected
 from queueops.tenancy.models import CredentialPool
 from queueops.tenancy.user_labels import in_words
 from ratelimits.alerts.alerts import acknowledge_alerts
@@ -66,11 +64,6 @@ STATE_SIGNS = {
 }
 
 
-def _acknowledge(ids: Sequence[int], *, actor: str) -> VerbOutcome:
-    moved = acknowledge_alerts(ids, actor=actor)
-    return VerbOutcome(moved, len(ids) - moved)
-
-
 ACKNOWLEDGE = Verb(
     name="acknowledge",
     permission="ratelimits.acknowledge_alert",
@@ -80,8 +73,7 @@ ACKNOWLEDGE = Verb(
     " gets worse.",
     icon="visibility",
     applies=lambda rows: rows.filter(acknowledged_at=None, resolved_at=None),
-    carry_out=_acknowledge,
-    form=ConfirmForm,
+    carry_out=by_ids(acknowledge_alerts),
 )
 
 

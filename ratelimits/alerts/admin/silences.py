@@ -14,7 +14,7 @@ from queueops.core.clock import Now
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.forms import ReasonForm, set_choices
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, by_ids, on_one, on_selected
 from queueops.tenancy.people import name_of
 from ratelimits.alerts.silences import end_silences, silence_alerts
 from ratelimits.models import AlertSilence, Limit, QuotaAlert
@@ -74,11 +74,6 @@ SILENCE = Verb(
 )
 
 
-def _end(ids: Sequence[int], *, actor: str) -> VerbOutcome:
-    ended = end_silences(ids, actor=actor)
-    return VerbOutcome(ended, len(ids) - ended)
-
-
 END = Verb(
     name="end",
     permission="ratelimits.acknowledge_alert",
@@ -87,7 +82,7 @@ END = Verb(
     explains="What the silence held back is sent, if it is still open.",
     icon="notifications_active",
     applies=lambda rows: rows.filter(until__gt=Now()),
-    carry_out=_end,
+    carry_out=by_ids(end_silences),
 )
 
 

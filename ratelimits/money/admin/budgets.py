@@ -48,7 +48,6 @@ DELETE = Verb(
     done="deleted",
     explains="Jobs that wait for it go on, and nothing stops at it any more. What was spent stays in the ledger.",
     icon="delete",
-    applies=lambda rows: rows,
     carry_out=_delete,
     form=ReasonForm,
     overrides=True,

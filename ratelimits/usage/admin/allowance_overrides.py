@@ -40,7 +40,6 @@ REMOVE = Verb(
     done="removed",
     explains="These users have everybody's quota again, also in the current month.",
     icon="delete",
-    applies=lambda rows: rows,
     carry_out=_remove,
     form=ReasonForm,
     overrides=True,

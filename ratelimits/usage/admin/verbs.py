@@ -84,7 +84,6 @@ SET_QUOTA = Verb(
     explains="This user's quota of the current month and every later one; everybody else keeps the allowance's. A"
     " quota below what is used already lets nothing more be reserved and gives nothing back.",
     icon="tune",
-    applies=lambda rows: rows,
     carry_out=_set_quota,
     form=QuotaForm,
 )
