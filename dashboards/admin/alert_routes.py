@@ -165,6 +165,8 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
         "error",
     )
     fields = ("name", "channel", "target", "least_severity", "project", "kinds", "enabled")
+    fixed_fields = ("channel",)  # a webhook has a secret that was shown once; others have no such secret
+    is_deletable = False  # messages under way name the route; switch it off instead
     empty_title = "Nobody is told of alerts."
     empty_hint = (
         "Add an e-mail address, Slack, Teams, PagerDuty or a webhook; alerts of the chosen severity and above go there."
@@ -176,12 +178,6 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: AlertRoute | None = None) -> tuple[str, ...]:
-        return ("channel",) if obj else ()  # a webhook has a secret that was shown once; others have no such secret
-
-    def has_delete_permission(self, request: HttpRequest, obj: AlertRoute | None = None) -> bool:
-        return False  # messages under way name the route; switch it off instead
 
     def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         obj.go_on()  # end a pause: a person has looked at the route; another button sends failed messages again

@@ -88,6 +88,7 @@ class CredentialPoolAdmin(QueueAdmin):
     search_help_text = "A part of its name or service"
     autocomplete_fields = ("projects",)
     fields = ("name", "service", "projects", "hosts")
+    fixed_fields = ("name", "service")  # payloads and unfinished jobs name the pool
     actions = ("put_back_selected",)
     actions_detail = ("put_back",)
     empty_title = "There are no pools of credentials."
@@ -106,9 +107,6 @@ class CredentialPoolAdmin(QueueAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[CredentialPool]:
         found: QuerySet[CredentialPool] = super().get_queryset(request)
         return found.prefetch_related("projects", "members__credential")
-
-    def get_readonly_fields(self, request: HttpRequest, obj: CredentialPool | None = None) -> tuple[str, ...]:
-        return ("name", "service") if obj else ()  # payloads and unfinished jobs name the pool
 
     def save_model(self, request: HttpRequest, obj: CredentialPool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         audited_before.set(request, audited(CredentialPool.objects.get(pk=obj.pk)) if change else None)

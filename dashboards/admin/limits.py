@@ -109,6 +109,7 @@ class LimitAdmin(ServiceFormAdmin):
     change_form_outer_before_template = "admin/ratelimits/limit/above_form.html"
     change_form_outer_after_template = "admin/ratelimits/limit/below_form.html"
     warn_unsaved_form = True
+    is_deletable = False  # only the action DELETE deletes limits: it requires a reason, and locks the counters in order
     empty_title = "No limits yet."
     empty_hint = "Without one, calls go as fast as the workers can. Load the defaults of a service, or add your own."
     actions_detail = ("remove",)
@@ -170,9 +171,6 @@ class LimitAdmin(ServiceFormAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithStandings]:
         return WithStandings
-
-    def has_delete_permission(self, request: HttpRequest, obj: Limit | None = None) -> bool:
-        return False  # only the action DELETE deletes limits: it requires a reason, and locks the counters in order
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

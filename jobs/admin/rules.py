@@ -51,6 +51,8 @@ class RetryPolicyAdmin(AuditedMixin, PageAdmin):
         "window_seconds",
     )
     change_form_outer_after_template = "admin/jobs/retrypolicy/delays.html"
+    fixed_fields = ("name",)  # its key: another name would be another policy
+    is_deletable = False  # jobs may name the policy; a search for such jobs would read the whole table
     fieldsets = (
         (None, {"fields": ("name",)}),
         (
@@ -63,12 +65,6 @@ class RetryPolicyAdmin(AuditedMixin, PageAdmin):
         ),
         ("Limits", {"fields": ("max_retries", "window_seconds"), "description": "Whichever is reached first."}),
     )
-
-    def get_readonly_fields(self, request: HttpRequest, obj: RetryPolicy | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()  # the name is its key: another name would be another policy
-
-    def has_delete_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
-        return False  # jobs may name the policy; a search for such jobs would read the whole table
 
     def shown_of(self, request: HttpRequest, row: RetryPolicy) -> dict[str, Any]:
         return {"delays": _delays(row)}
@@ -122,6 +118,7 @@ class AgingRuleAdmin(AuditedMixin, QueueAdmin):
         "promote_to",
     )
     readonly_fields = ("tier",)
+    is_deletable = False
     list_after_template = "admin/jobs/agingrule/scores.html"
     change_form_outer_after_template = "admin/jobs/agingrule/scores.html"
     fieldsets = (
@@ -145,9 +142,6 @@ class AgingRuleAdmin(AuditedMixin, QueueAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False  # the three tiers are all there are
-
-    def has_delete_permission(self, request: HttpRequest, obj: AgingRule | None = None) -> bool:
-        return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **_scores()})

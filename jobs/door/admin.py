@@ -44,6 +44,7 @@ class ModelRouteAdmin(ServiceFormAdmin):
     search_fields = ("pattern", "credential")
     search_help_text = "A part of a model's name or of a credential's"
     actions = None
+    fixed_fields = ("project",)
     empty_title = "There are no model routes."
     empty_hint = "One lets clients of OpenAI or Anthropic call a model here: they change base_url and the key alone."
     fieldsets = (
@@ -51,9 +52,6 @@ class ModelRouteAdmin(ServiceFormAdmin):
         ("Where they go", {"fields": ("provider", "credential", "service")}),
         ("Why", {"fields": ("reason",)}),
     )
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("project",) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)

@@ -28,6 +28,15 @@ class QueueAdmin(VerbsMixin):
     list_per_page = 50
     show_full_result_count = False
     change_form_outer_after_template = "admin/kit/after.html"
+    fixed_fields: tuple[str, ...] = ()  # they are entered with a new row, and never change
+    is_deletable = True
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        fields = tuple(super().get_readonly_fields(request, obj))
+        return (*fields, *self.fixed_fields) if obj else fields
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.is_deletable and bool(super().has_delete_permission(request, obj))
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         found = super().formfield_for_dbfield(db_field, request, **kwargs)

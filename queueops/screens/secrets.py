@@ -38,10 +38,9 @@ class IssuedAdmin(QueueAdmin):
     them.
     """
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    is_deletable = False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:

@@ -65,6 +65,7 @@ class PoolAdmin(ServiceFormAdmin):
     list_display = ("name", "serves", "served_by", "ready", "parked", "running", "oldest", "place")
     list_before_template = "admin/jobs/pool/explained.html"
     actions = None  # deleted one by one: each must be checked for a live cluster that serves it
+    fixed_fields = ("name",)  # a cluster is started with its pool's name
     empty_title = "There are no pools."
     empty_hint = "Every cluster carries out all jobs. Add a pool to set clusters aside for some of them."
     fieldsets = (
@@ -78,9 +79,6 @@ class PoolAdmin(ServiceFormAdmin):
             },
         ),
     )
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()  # a cluster is started with its pool's name
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)

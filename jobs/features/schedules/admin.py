@@ -137,6 +137,8 @@ class JobScheduleAdmin(ServiceFormAdmin):
     pause_selected, pause = on_selected(PAUSE), on_one(PAUSE)
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
     run_selected, run = on_selected(RUN), on_one(RUN)
+    readonly_fields = ("shown_jobs",)
+    fixed_fields = ("project",)
     empty_title = "There are no schedules."
     empty_hint = "A schedule submits the same job or batch whenever it is due, such as every working day at 02:30."
     change_form_outer_before_template = "admin/jobs/schedule/fires.html"
@@ -154,9 +156,6 @@ class JobScheduleAdmin(ServiceFormAdmin):
             ("Why", {"fields": ("reason",)}),
         )
         return parts if may else parts[:-1]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> tuple[str, ...]:
-        return ("project", "shown_jobs") if obj else ("shown_jobs",)
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         page = super().get_changelist_instance(request)

@@ -158,6 +158,8 @@ class WebhookAdmin(ServiceFormAdmin):
     search_help_text = "A part of its URL"
     actions_detail = ("test", "send_again")
     test, send_again = on_one(TEST), on_one(SEND_AGAIN)
+    fixed_fields = ("project",)
+    is_deletable = False  # the webhook's deliveries would be deleted, too; switch it off instead
     empty_title = "No project is told what ended."
     empty_hint = "A webhook gets a signed POST when a batch has ended, or when jobs have that fit its filter."
     change_form_outer_before_template = "admin/jobs/webhook/messages.html"
@@ -180,12 +182,6 @@ class WebhookAdmin(ServiceFormAdmin):
             ("Why", {"fields": ("reason",)}),
         )
         return parts if may else parts[:-1]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Webhook | None = None) -> tuple[str, ...]:
-        return ("project",) if obj else ()
-
-    def has_delete_permission(self, request: HttpRequest, obj: Webhook | None = None) -> bool:
-        return False  # the webhook's deliveries would be deleted, too; switch it off instead
 
     def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
         waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MAX_TO_BE_TOLD_COUNTED].count()

@@ -153,6 +153,7 @@ class CredentialAdmin(QueueAdmin):
     form = CredentialForm
     inlines = (SettingInline,)
     list_display = ("name", "service", "used_by", "counted_as", "encrypted")
+    fixed_fields = ("name",)  # payloads and unfinished jobs name it
     list_filter = ("service",)
     search_fields = ("name", "service")
     search_help_text = "A part of its name or service"
@@ -188,9 +189,6 @@ class CredentialAdmin(QueueAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("projects", "memberships__pool").defer("secret")
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()  # payloads and unfinished jobs name it
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "base_url":

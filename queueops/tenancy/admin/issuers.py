@@ -124,6 +124,8 @@ class IssuerAdmin(QueueAdmin):
     search_fields = ("name", "issuer")
     search_help_text = "A part of its name, or of the issuer"
     readonly_fields = ("keys",)
+    # Neither may change: users' ids derive from the issuer's name, and users' rows belong to the project.
+    fixed_fields = ("project", "issuer")
     actions_detail = ("fetch", "try_token")
     fieldsets = (
         (None, {"fields": ("project", "name", "enabled")}),
@@ -146,10 +148,6 @@ class IssuerAdmin(QueueAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("secret")
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Issuer | None = None) -> tuple[str, ...]:
-        # Neither may change: users' ids derive from the issuer's name, and users' rows belong to the project.
-        return (*self.readonly_fields, "project", "issuer") if obj else self.readonly_fields
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         offered = super().get_actions_detail(request, object_id)

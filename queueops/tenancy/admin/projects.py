@@ -41,18 +41,14 @@ class ProjectAdmin(AuditedMixin, QueueAdmin):
         "anonymous_read",
         "encrypted",
     )
+    fixed_fields = ("id",)
+    is_deletable = False  # jobs name their project, and looking for them would read the whole table
     search_fields = ("id", "name")
     search_help_text = "A part of its id or name"
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         may_see_keys = request.user.has_perm("tenancy.view_producerkey")
         return tuple(name for name in self.list_display if name != "keys" or may_see_keys)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
-        return ("id",) if obj else ()
-
-    def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
-        return False  # jobs name their project, and looking for them would read the whole table
 
     def project_of(self, obj: Project) -> str:
         return obj.pk

@@ -9,7 +9,6 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -104,6 +103,8 @@ class BudgetAdmin(ServiceFormAdmin):
     list_filter_submit = True
     search_fields = ("name",)
     search_help_text = "A part of its name"
+    fixed_fields = ("project", "scope", "user_id", "batch_id", "period", "time_zone", "spent", "left")
+    is_deletable = False  # only the verb deletes: it also releases what calls hold
     empty_title = "No budgets yet."
     empty_hint = "With one, jobs whose calls cost more than what is left of it wait or fail before they are sent."
     actions_detail = ("delete",)
@@ -118,23 +119,12 @@ class BudgetAdmin(ServiceFormAdmin):
 
     delete = on_one(DELETE)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Budget]:
-        rows: QuerySet[Budget] = super().get_queryset(request)
-        return rows
-
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         page = super().get_changelist_instance(request)
         standings = standings_of(page.result_list)
         for row in page.result_list:
             _now.set(row, standings[row.pk])
         return page
-
-    def has_delete_permission(self, request: HttpRequest, obj: Budget | None = None) -> bool:
-        return False  # only the verb deletes: it also releases what calls hold
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Budget | None = None) -> tuple[str, ...]:
-        fixed = ("project", "scope", "user_id", "batch_id", "period", "time_zone")
-        return (*fixed, "spent", "left") if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Budget | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

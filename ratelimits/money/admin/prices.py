@@ -84,21 +84,17 @@ class PriceAdmin(AuditedMixin):
     list_filter_submit = True
     search_fields = ("model",)
     search_help_text = "A part of a model's name"
+    fixed_fields = ("amount_shown",)
+    is_deletable = False  # a later price replaces it from its own time on
     empty_title = "No prices yet."
     empty_hint = "manage.py load_prices takes LiteLLM's price map. Without a price nobody is told what calls cost."
     fields = ("provider", "model", "unit", "via", "above_tokens", "a_million", "most_tokens", "valid_from")
-
-    def has_delete_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
-        return False  # a later price replaces it from its own time on
 
     def has_change_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
         return False  # the prices by which calls were priced must stay visible
 
     def get_fields(self, request: HttpRequest, obj: Price | None = None) -> tuple[str, ...]:
         return tuple("amount_shown" if obj and name == "a_million" else name for name in self.fields)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Price | None = None) -> tuple[str, ...]:
-        return ("amount_shown",) if obj else ()
 
     def save_model(self, request: HttpRequest, obj: Price, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         super().save_model(request, obj, form, change)

@@ -62,6 +62,8 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
     search_fields = ("pk",)
     search_help_text = "A user's id, in full"
     fields = ("project", "user_id", "quota", "note", "reason")
+    fixed_fields = ("project", "user_id")
+    is_deletable = False  # only the verb deletes: it also resets the months' quota
     empty_title = "Every user has the quota of the project's allowance."
     empty_hint = "A quota for one user is set here, or on the page of the user's month."
     actions = ("remove_selected",)
@@ -71,12 +73,6 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithUnits]:
         return WithUnits
-
-    def has_delete_permission(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> bool:
-        return False  # only the verb deletes: it also resets the months' quota
-
-    def get_readonly_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
-        return ("project", "user_id") if obj else ()
 
     def get_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
         may_edit = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)

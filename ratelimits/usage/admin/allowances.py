@@ -51,6 +51,8 @@ class AllowanceAdmin(ServiceFormAdmin):
     change_form_before_template = "admin/ratelimits/allowance/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/allowance/above_form.html"
     warn_unsaved_form = True
+    fixed_fields = ("project",)
+    is_deletable = False  # without an allowance its users' months would count nothing; a quota of 0 ends it
     empty_title = "No allowances yet."
     empty_hint = "With one, each user of a project may use so many requests or tokens a month, and no more is reserved."
     actions_list = ("check_ledger",)
@@ -80,12 +82,6 @@ class AllowanceAdmin(ServiceFormAdmin):
     def get_urls(self) -> list[Any]:
         repair = self.admin_site.admin_view(partial(ledger_check.repair, self))
         return [path("repair-ledger/", repair, name="ratelimits_allowance_repair"), *super().get_urls()]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Allowance | None = None) -> bool:
-        return False  # without an allowance its users' months would count nothing; a quota of 0 ends it
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Allowance | None = None) -> tuple[str, ...]:
-        return ("project",) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Allowance | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
