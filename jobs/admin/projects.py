@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -34,14 +34,9 @@ class WorkingProjectAdmin(ProjectAdmin):
 
     at_once = on_one(AT_ONCE)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        shown: dict[str, Any] = {"may_set_at_once": request.user.has_perm(AT_ONCE.permission)}
-        if request.user.has_perm("ratelimits.view_limit"):
-            shown["at_once"] = caps_shown(object_id, request)
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: Project) -> dict[str, Any]:
+        caps = {"at_once": caps_shown(row.pk, request)} if request.user.has_perm("ratelimits.view_limit") else {}
+        return {"may_set_at_once": request.user.has_perm(AT_ONCE.permission), **caps}
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         shown = super().get_list_display(request)

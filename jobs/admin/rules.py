@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
@@ -16,7 +16,7 @@ from jobs.services.explain.position import aging_rules
 from jobs.services.submit.spec import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.audit.audited import AuditedMixin
-from queueops.screens.admin import PageAdmin, QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.formatting import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
@@ -105,7 +105,7 @@ class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(AgingRule)
-class AgingRuleAdmin(AuditedMixin, QueueAdmin):
+class AgingRuleAdmin(AuditedMixin, PageAdmin):
     form = AgingRuleForm
     list_display = (
         "tier",
@@ -143,17 +143,11 @@ class AgingRuleAdmin(AuditedMixin, QueueAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False  # the three tiers are all there are
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **_scores()})
-        return response
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
+        return _scores()
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        response: HttpResponse = super().change_view(
-            request, object_id, form_url, {**(extra_context or {}), **_scores()}
-        )
-        return response
+    def shown_of(self, request: HttpRequest, row: AgingRule) -> dict[str, Any]:
+        return _scores()
 
 
 def _delays(policy: RetryPolicy) -> list[tuple[int, str]]:

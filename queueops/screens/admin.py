@@ -52,8 +52,13 @@ class QueueAdmin(VerbsMixin):
 
     @may_lag
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        response: HttpResponse = super().changelist_view(request, extra_context)
+        shown = {**(extra_context or {}), **self.shown_above(request)}
+        response: HttpResponse = super().changelist_view(request, shown)
         return response
+
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what the page of the list shows besides its rows."""
+        return {}
 
     def audit_targets(self, row: Any) -> list[str]:
         """Return the names of a row in the audit trail; its page shows what people changed about it."""

@@ -11,7 +11,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
@@ -167,10 +167,8 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         identifier = as_uuid(search_term)
         return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        shown = {"may_upload": request.user.has_perm("jobs.add_upload"), **self.saved_context(request)}
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
-        return response
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
+        return {**super().shown_above(request), "may_upload": request.user.has_perm("jobs.add_upload")}
 
     def get_urls(self) -> list[Any]:
         table = self.admin_site.admin_view(self.table)

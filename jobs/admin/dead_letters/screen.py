@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import path, reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
@@ -177,16 +177,14 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
             *super().get_urls(),
         ]
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         shows_open = not request.GET.get("resolution") and not request.GET.get("q")
-        shown = {
+        return {
+            **super().shown_above(request),
             "tools": self.tools_for(request) if shows_open else [],
             "may_export": shows_open and request.user.has_perm("jobs.export_deadletter"),
             "query": filters_of(request),
-            **self.saved_context(request),
         }
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
-        return response
 
     def shown_of(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         return _page_of(row)

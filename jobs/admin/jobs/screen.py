@@ -228,16 +228,18 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
                 return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[identifier]))
             if Batch.objects.filter(pk=identifier).exists():
                 return HttpResponseRedirect(f"{reverse('admin:jobs_job_changelist')}?batch_id={identifier}")
+        response: HttpResponse = super().changelist_view(request, extra_context)
+        return response
+
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         counters, counted = _counted_jobs(request)
-        shown = {
+        return {
+            **super().shown_above(request),
             **(_state_chips(request, counters) if self.has_view_permission(request) else {}),
             "counted": counted,
             "may_submit": request.user.has_perm(job_form.SUBMIT),
             "tools": [] if request.GET.get("q") else self.tools_for(request),
-            **self.saved_context(request),
         }
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
-        return response
 
     def shown_of(self, request: HttpRequest, row: Job) -> dict[str, Any]:
         return page_of(row)

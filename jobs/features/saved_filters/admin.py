@@ -35,7 +35,7 @@ class SaveForm(ConfirmForm):
 
 
 class SavedFiltersMixin(QueueAdmin):
-    """Gives a list saved filters: `saved_context` for its page, and the pages below its address."""
+    """Gives a list saved filters: above it, and the pages below its address."""
 
     opts: Any
     admin_site: Any
@@ -49,7 +49,7 @@ class SavedFiltersMixin(QueueAdmin):
             *super().get_urls(),
         ]
 
-    def saved_context(self, request: HttpRequest) -> dict[str, Any]:
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         name = f"{self.opts.app_label}_{self.opts.model_name}"
         query = filters_of(request)
         person = self._person(request)
@@ -69,6 +69,7 @@ class SavedFiltersMixin(QueueAdmin):
         ]
         is_new = bool(query) and not request.GET.get("q") and not any(one["chosen"] for one in filters)
         return {
+            **super().shown_above(request),
             "saved_filters": filters,
             "save_filter_href": f"{reverse(f'admin:{name}_save_filter')}?{query}" if is_new else "",
         }

@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminI
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.core.clock import Now
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.secrets import IssuedAdmin, shown_once
@@ -29,7 +29,7 @@ from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
 
 @admin.register(Project)
-class ProjectAdmin(AuditedMixin, QueueAdmin):
+class ProjectAdmin(AuditedMixin, PageAdmin):
     list_display: tuple[str, ...] = ("id", "name", "weight", "max_waiting_jobs", "keys", "read_by")
     fields = (
         "id",

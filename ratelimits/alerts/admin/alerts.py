@@ -153,15 +153,13 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
         )
         return [runbook, *super().get_urls()]
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         chosen = request.GET.get("state", "")
-        shown = {
+        return {
             "alert_states": [(state, _state_badge(state), state == chosen) for state in STATES],
             "all": not chosen,
             "silences": AlertSilence.objects.standing().count(),
         }
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
-        return response
 
     def shown_of(self, request: HttpRequest, row: QuotaAlert) -> dict[str, Any]:
         return _page_of(row)

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, QueryDict
 from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -118,14 +118,12 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
             *super().get_urls(),
         ]
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        shown = {
+    def shown_above(self, request: HttpRequest) -> dict[str, Any]:
+        return {
             "query": filters_of(request),
             "month_chips": _month_chips(request),
             "may_export": request.user.has_perm(usage_export.PERMISSION),
         }
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
-        return response
 
     def shown_of(self, request: HttpRequest, row: UsageTracking) -> dict[str, Any]:
         return page_of(row, request.user)
