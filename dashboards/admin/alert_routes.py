@@ -13,7 +13,6 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.validators import URLValidator, validate_email
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
@@ -196,7 +195,6 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
             title="Alert route added",
             secret=obj.shown_secret,
             explains="The signing secret, as Standard Webhooks want it. The receiver checks each message with it.",
-            goes_on_to=reverse("admin:ratelimits_alertroute_changelist"),
         )
 
     @admin.display(description="goes to")

@@ -23,7 +23,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import NOT_FILTERS, filters_of
-from queueops.screens.verbs import Verb, actor_of, ask, show_error
+from queueops.screens.verbs import Verb, actor_of, ask, list_address, show_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class MatchingMixin(QueueAdmin):
         verb = action.verb
         if not request.user.has_perm(verb.permission):
             raise PermissionDenied
-        back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        back = list_address(self)
         try:
             wanted = self.wanted_by(request)
         except InvalidFilter as error:

@@ -113,7 +113,6 @@ class InvitesMixin:
             title="Invited",
             secret=invited.link,
             explains=explains,
-            goes_on_to=reverse("admin:auth_user_changelist"),
         )
 
 

@@ -10,7 +10,6 @@ from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -115,7 +114,6 @@ class PersonalTokenAdmin(IssuedAdmin):
             title="Token issued",
             secret=obj.shown_secret,
             explains=f"Your token {obj.name}. Only its digest is stored. Whoever has it acts in your name.",
-            goes_on_to=reverse("admin:access_personaltoken_changelist"),
         )
 
     @admin.display(description="token")

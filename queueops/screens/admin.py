@@ -52,8 +52,8 @@ class QueueAdmin(VerbsMixin):
 
     @may_lag
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        shown = {**(extra_context or {}), **self.shown_above(request)}
-        response: HttpResponse = super().changelist_view(request, shown)
+        context = {**(extra_context or {}), **self.shown_above(request)}
+        response: HttpResponse = super().changelist_view(request, context)
         return response
 
     def shown_above(self, request: HttpRequest) -> dict[str, Any]:

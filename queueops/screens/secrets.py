@@ -6,28 +6,23 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from unfold.decorators import display
 
 from .admin import QueueAdmin
 from .columns import time_column
+from .verbs import list_address, show_page
 
 
-def shown_once(
-    model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str, goes_on_to: str
-) -> HttpResponse:
-    """Return the only page that ever shows a secret. No cache keeps the page, and it cannot be loaded again."""
+def shown_once(model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str) -> HttpResponse:
+    """
+    Return the only page that ever shows a secret, from which people go on to the screen's list.
+
+    No cache keeps the page, and it cannot be loaded again.
+    """
     list(messages.get_messages(request))  # otherwise "added successfully" would turn up on a later page
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "title": title,
-        "secret": secret,
-        "explains": explains,
-        "goes_on_to": goes_on_to,
-    }
-    response = TemplateResponse(request, "admin/kit/shown_once.html", context)
+    context = {"title": title, "secret": secret, "explains": explains, "goes_on_to": list_address(model_admin)}
+    response = show_page(model_admin, request, "admin/kit/shown_once.html", context)
     response["Cache-Control"] = "no-store"
     return response
 

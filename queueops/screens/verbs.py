@@ -7,7 +7,7 @@ shows the page. The POST that confirms the page calls a service, which writes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,11 +119,10 @@ def on_one(verb: Verb) -> Any:
             found = False
         if not found:
             raise Http404
-        screens = f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}"
-        page = reverse(f"{screens}_change", args=[object_id])
+        page = reverse(f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}_change", args=[object_id])
         answer = ask_or_act(model_admin, request, verb, rows, goes_back_to=page)
         if isinstance(answer, HttpResponseRedirect) and answer.url == page and not rows.all().exists():
-            return HttpResponseRedirect(reverse(f"{screens}_changelist"))  # the verb has deleted the row
+            return HttpResponseRedirect(list_address(model_admin))  # the verb has deleted the row
         return answer
 
     return action(
@@ -189,12 +188,17 @@ def ask_or_act(
 
 def ask(model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form, **context: Any) -> TemplateResponse:
     """Return the page that says what will happen and asks for what the action needs."""
+    return show_page(model_admin, request, "admin/kit/confirm.html", {"title": title, "form": form, **context})
+
+
+def show_page(model_admin: Any, request: HttpRequest, template: str, context: Mapping[str, Any]) -> TemplateResponse:
+    """Return a page of the admin that belongs to a screen; its breadcrumbs lead to the screen's list."""
     shared = model_admin.admin_site.each_context(request)
-    return TemplateResponse(
-        request,
-        "admin/kit/confirm.html",
-        {**shared, "opts": model_admin.opts, "title": title, "form": form, **context},
-    )
+    return TemplateResponse(request, template, {**shared, "opts": model_admin.opts, **context})
+
+
+def list_address(model_admin: Any) -> str:
+    return reverse(f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}_changelist")
 
 
 def show_error(form: forms.Form, error: QueueOpsError) -> None:

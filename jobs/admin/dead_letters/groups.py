@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from jobs.services.explain.causes import MAX_CAUSES, causes_of
@@ -16,6 +15,7 @@ from queueops.core.values.masking import masked_text
 from queueops.core.web.read_your_writes import may_lag
 from queueops.screens import formatting
 from queueops.screens.paging import as_uuid
+from queueops.screens.verbs import show_page
 
 NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # parameters of the address, each with its filter field
 
@@ -29,8 +29,6 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
     if "batch_id" in narrowed and as_uuid(narrowed["batch_id"]) is None:
         raise Http404
     context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
         "title": "Dead letters by cause",
         "groups": shown_causes(narrowed),
         "narrowed": narrowed,
@@ -39,7 +37,7 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "may_discard": request.user.has_perm("jobs.discard_deadletter"),
         "list_href": reverse("admin:jobs_deadletter_changelist"),
     }
-    return TemplateResponse(request, "admin/jobs/deadletter/groups.html", context)
+    return show_page(model_admin, request, "admin/jobs/deadletter/groups.html", context)
 
 
 def shown_causes(narrowed: Mapping[str, str], *, most: int = MAX_CAUSES) -> list[dict[str, Any]]:

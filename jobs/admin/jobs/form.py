@@ -14,7 +14,6 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.forms.boundfield import BoundField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -32,7 +31,7 @@ from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.values.masking import MASK, masked, unmasked
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ReasonForm, offer, optional_reason
-from queueops.screens.verbs import actor_of, mark
+from queueops.screens.verbs import actor_of, mark, show_page
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.credentials import usable_by
 
@@ -421,8 +420,7 @@ def _submitted(request: HttpRequest, form: JobForm, spec: JobSpec, *, again: Job
 
 
 def _page(model_admin: Any, request: HttpRequest, shown: Mapping[str, Any]) -> HttpResponse:
-    context = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts, **shown}
-    return TemplateResponse(request, "admin/jobs/job/new.html", context)
+    return show_page(model_admin, request, "admin/jobs/job/new.html", shown)
 
 
 def _row(model_admin: Any, request: HttpRequest, object_id: str) -> Any:

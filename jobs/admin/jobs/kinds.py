@@ -13,7 +13,6 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Min, Q
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -28,6 +27,7 @@ from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.core.web.read_your_writes import may_lag
 from queueops.screens import formatting
 from queueops.screens.formatting import NOTHING
+from queueops.screens.verbs import show_page
 
 from .form import SUBMIT
 
@@ -75,7 +75,7 @@ def kinds(model_admin: Any, request: HttpRequest) -> HttpResponse:
     _ensure_may_view(model_admin, request)
     handlers = sorted((one for one in all_handlers() if not one.internal), key=lambda one: one.kind)
     rows = [(one, _service(one), reverse("admin:jobs_job_kind", args=[one.kind])) for one in handlers]
-    return _answer(model_admin, request, "kinds", {"title": "Kinds of jobs", "kinds": rows})
+    return show_page(model_admin, request, "admin/jobs/job/kinds.html", {"title": "Kinds of jobs", "kinds": rows})
 
 
 @may_lag
@@ -93,10 +93,10 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         raise Http404
     own = Job.objects.filter(kind=name, pk__gte=first)
     pause = urlencode({"scope": "kind", "key": name})
-    return _answer(
+    return show_page(
         model_admin,
         request,
-        "kind",
+        "admin/jobs/job/kind.html",
         {
             "title": name,
             "subtitle": "kind",
@@ -128,11 +128,6 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
 def _ensure_may_view(model_admin: Any, request: HttpRequest) -> None:
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
-
-
-def _answer(model_admin: Any, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
-    context = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts, **shown}
-    return TemplateResponse(request, f"admin/jobs/job/{template}.html", context)
 
 
 def _first_looked_at(since: datetime) -> tuple[UUID, bool]:

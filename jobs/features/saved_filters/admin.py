@@ -17,7 +17,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import filters_of
-from queueops.screens.verbs import ask, show_error
+from queueops.screens.verbs import ask, list_address, show_error
 
 SHARE = "jobs.share_savedfilter"
 FORGET_OTHERS = "jobs.delete_savedfilter"
@@ -77,7 +77,7 @@ class SavedFiltersMixin(QueueAdmin):
     def save_filter(self, request: HttpRequest) -> HttpResponse:
         self._refuse_strangers(request)
         query = filters_of(request)
-        back = f"{self._list()}?{query}"
+        back = f"{list_address(self)}?{query}"
         form = SaveForm(request.POST if request.method == "POST" else None)
         if not request.user.has_perm(SHARE):
             del form.fields["shared"]
@@ -114,7 +114,7 @@ class SavedFiltersMixin(QueueAdmin):
             if not forget_filter(filter_id, user_id=self._person(request), others_too=others_too):
                 raise PermissionDenied
             messages.success(request, f"“{found.name}” is forgotten.")
-            return HttpResponseRedirect(self._list())
+            return HttpResponseRedirect(list_address(self))
         return ask(
             self,
             request,
@@ -124,11 +124,8 @@ class SavedFiltersMixin(QueueAdmin):
             overrides=True,
             explains="Nobody it is shared with has it afterwards." if found.shared else "",
             named=[found.name],
-            goes_back_to=self._list(),
+            goes_back_to=list_address(self),
         )
-
-    def _list(self) -> str:
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
 
     def _refuse_strangers(self, request: HttpRequest) -> None:
         if not self.has_view_permission(request):

@@ -221,7 +221,6 @@ class WebhookAdmin(ServiceFormAdmin):
             title="Webhook added",
             secret=obj.shown_secret,
             explains="The signing secret, as Standard Webhooks want it. The receiver checks each message with it.",
-            goes_on_to=reverse("admin:jobs_webhook_changelist"),
         )
 
     address = column("URL", lambda row: row.url)

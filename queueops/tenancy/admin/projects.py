@@ -194,7 +194,6 @@ class ProducerKeyAdmin(IssuedAdmin):
             title="Key issued",
             secret=obj.shown_secret,
             explains=f"The key of {obj.name} for project {obj.project_id}. Only its digest is stored.",
-            goes_on_to=reverse("admin:tenancy_producerkey_changelist"),
         )
 
     @admin.display(description="key")

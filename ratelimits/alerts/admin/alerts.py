@@ -11,7 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Concat
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
@@ -24,7 +23,7 @@ from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, Verb, by_ids, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, by_ids, on_one, on_selected, show_page
 from queueops.tenancy.models import CredentialPool
 from queueops.tenancy.user_labels import in_words
 from ratelimits.alerts.alerts import acknowledge_alerts
@@ -178,8 +177,8 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
         if kind not in QuotaAlert.Kind.values:
             raise Http404
         title, sections = read_runbook(kind)
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "title": title, "sections": sections}
-        return TemplateResponse(request, "admin/ratelimits/quotaalert/runbook.html", context)
+        context = {"title": title, "sections": sections}
+        return show_page(self, request, "admin/ratelimits/quotaalert/runbook.html", context)
 
     @admin.display(description="alert")
     def told(self, alert: QuotaAlert) -> SafeString:

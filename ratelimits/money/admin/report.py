@@ -11,7 +11,6 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
@@ -22,7 +21,7 @@ from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.numbers import numbered
 from queueops.core.web import downloads
 from queueops.screens.filters import projects_listed
-from queueops.screens.verbs import actor_of
+from queueops.screens.verbs import actor_of, show_page
 from queueops.tenancy.user_labels import in_words
 from ratelimits.models import Spend, Via
 from ratelimits.money.amounts import MICRO, shown
@@ -73,8 +72,6 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
     called = in_words([one.key for one in groups], project_id=asked.project) if asked.by == "user" else {}
     dearest = max((one.sum.money for one in groups), default=0) or 1
     context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
         "title": "What was spent",
         "asked": asked,
         "projects": projects_listed(asked.project),
@@ -101,7 +98,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "export_href": f"{reverse('admin:ratelimits_spend_export')}?{asked.query}",
         "may_export": request.user.has_perm(EXPORT),
     }
-    return TemplateResponse(request, "admin/ratelimits/spend/report.html", context)
+    return show_page(model_admin, request, "admin/ratelimits/spend/report.html", context)
 
 
 def export(model_admin: Any, request: HttpRequest) -> StreamingHttpResponse:

@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from psycopg.errors import QueryCanceled
 from unfold.decorators import action
@@ -22,7 +21,7 @@ from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm, ReasonForm, offer
-from queueops.screens.verbs import actor_of, ask, mark, show_error
+from queueops.screens.verbs import actor_of, ask, list_address, mark, show_error, show_page
 from ratelimits.models import Allowance
 from ratelimits.usage import ledger
 from ratelimits.usage.ledger import Difference, LedgerCheck
@@ -67,15 +66,8 @@ def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
             show_error(form, error)
         else:
             shown = _found(found, project)
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "title": "Check the ledger",
-        "form": form,
-        "goes_back_to": reverse("admin:ratelimits_allowance_changelist"),
-        **shown,
-    }
-    return TemplateResponse(request, "admin/ratelimits/allowance/ledger.html", context)
+    shown |= {"title": "Check the ledger", "form": form, "goes_back_to": list_address(model_admin)}
+    return show_page(model_admin, request, "admin/ratelimits/allowance/ledger.html", shown)
 
 
 def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:

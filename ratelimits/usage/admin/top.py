@@ -6,12 +6,11 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils import timezone
 
 from queueops.screens import formatting
 from queueops.screens.filters import MAX_PROJECTS_LISTED
+from queueops.screens.verbs import list_address, show_page
 from queueops.tenancy.user_labels import labels_of
 from ratelimits.models import Allowance
 from ratelimits.usage.reports import MAX_USERS_READ, months_until, top_users_of_month
@@ -31,17 +30,15 @@ def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
     now = f"{timezone.now():%Y-%m}"
     month = asked if is_month(asked) else now
     context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
         "title": "Top users",
         "projects": list(known),
         "project": project,
         "months": sorted({month, *months_until(now, MONTHS_OF_TOP_USERS)}, reverse=True),
         "month": month,
-        "list_href": reverse("admin:ratelimits_usagetracking_changelist"),
+        "list_href": list_address(model_admin),
         **(_found(project, month, known.get(project, UNITS)) if project else {}),
     }
-    return TemplateResponse(request, "admin/ratelimits/usagetracking/top.html", context)
+    return show_page(model_admin, request, "admin/ratelimits/usagetracking/top.html", context)
 
 
 def _found(project: str, month: str, unit: str) -> dict[str, Any]:
