@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import reverse
 from pydantic import BaseModel
 
 from jobs.errors import InvalidFilter
@@ -55,8 +56,6 @@ class MatchingMixin(QueueAdmin):
 
     matching: tuple[Matching, ...] = ()
     everything = "every row"
-    opts: Any
-    admin_site: Any
 
     def wanted_by(self, request: HttpRequest) -> BaseModel:
         """
@@ -79,37 +78,27 @@ class MatchingMixin(QueueAdmin):
         return {**narrowed, "batch_id": f"{name}, {narrowed['batch_id']}"} if name else narrowed
 
     def get_urls(self) -> list[Any]:
-        return [
-            *(
-                path(f"all-{one.verb.name}/", self.admin_site.admin_view(self._view_of(one)), name=self.screen_of(one))
-                for one in self.matching
-            ),
-            *super().get_urls(),
+        own = [
+            self.page_at(f"all-{one.verb.name}/", partial(MatchingMixin._ask_or_start, action=one), _name_of(one))
+            for one in self.matching
         ]
-
-    def screen_of(self, action: Matching) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}_all_{action.verb.name.replace('-', '_')}"
+        return [*own, *super().get_urls()]
 
     def tools_for(self, request: HttpRequest) -> list[dict[str, Any]]:
         """The actions that this person may carry out on all matching rows, as buttons that keep the list's filters."""
         query = filters_of(request)
         if not query:
             return []  # without a filter, a button above a list would change all rows, which nobody means
+        screens = f"admin:{self.opts.app_label}_{self.opts.model_name}"
         return [
             {
                 "label": f"{one.verb.label}…",
                 "icon": one.verb.icon,
-                "href": f"{reverse(f'admin:{self.screen_of(one)}')}?{query}",
+                "href": f"{reverse(f'{screens}_{_name_of(one)}')}?{query}",
             }
             for one in self.matching
             if request.user.has_perm(one.verb.permission)
         ]
-
-    def _view_of(self, action: Matching) -> Callable[[HttpRequest], HttpResponse]:
-        def view(request: HttpRequest) -> HttpResponse:
-            return self._ask_or_start(request, action)
-
-        return view
 
     def _ask_or_start(self, request: HttpRequest, action: Matching) -> HttpResponse:
         verb = action.verb
@@ -150,6 +139,10 @@ class MatchingMixin(QueueAdmin):
             named=[f"{name.replace('_', ' ')}: {value}" for name, value in narrowed.items()] or [self.everything],
             goes_back_to=f"{back}?{request.GET.urlencode()}",
         )
+
+
+def _name_of(action: Matching) -> str:
+    return f"all_{action.verb.name.replace('-', '_')}"
 
 
 def words_of(count: int, is_least: bool) -> str:  # noqa: FBT001 - of one figure

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -9,6 +11,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.forms import SplitDateTimeField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import path
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 
@@ -55,6 +59,11 @@ class QueueAdmin(VerbsMixin):
         context = {**(extra_context or {}), **self.shown_above(request)}
         response: HttpResponse = super().changelist_view(request, context)
         return response
+
+    def page_at(self, address: str, view: Callable[..., HttpResponseBase], name: str) -> Any:
+        """Return a page below the list's address. Its view gets the screen, the request and what the address has."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_{name}"
+        return path(address, self.admin_site.admin_view(partial(view, self)), name=name)
 
     def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         """Return what the page of the list shows besides its rows."""

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -171,8 +171,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         return {**super().shown_above(request), "may_upload": request.user.has_perm("jobs.add_upload")}
 
     def get_urls(self) -> list[Any]:
-        table = self.admin_site.admin_view(self.table)
-        return [path("<uuid:pk>/results.<str:form>", table, name="jobs_batch_results"), *super().get_urls()]
+        return [self.page_at("<uuid:pk>/results.<str:form>", BatchAdmin.table, "results"), *super().get_urls()]
 
     def table(self, request: HttpRequest, pk: UUID, form: str) -> HttpResponseBase:
         """Answer with all jobs of a batch as a file: payloads beside results, with secrets masked."""

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -167,13 +167,10 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
         return {**cause, **super().in_words(narrowed)}
 
     def get_urls(self) -> list[Any]:
-        def screen(address: str, view: Any, name: str) -> Any:
-            return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_deadletter_{name}")
-
         return [
-            screen("by-cause/", groups.groups, "groups"),
-            screen("export.csv", partial(bulk.export_matching, form="csv"), "csv"),
-            screen("export.ndjson", partial(bulk.export_matching, form="ndjson"), "ndjson"),
+            self.page_at("by-cause/", groups.groups, "groups"),
+            self.page_at("export.csv", partial(bulk.export_matching, form="csv"), "csv"),
+            self.page_at("export.ndjson", partial(bulk.export_matching, form="ndjson"), "ndjson"),
             *super().get_urls(),
         ]
 

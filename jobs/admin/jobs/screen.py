@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -210,14 +209,11 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False
 
     def get_urls(self) -> list[Any]:
-        def screen(address: str, view: Any, name: str) -> Any:
-            return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_job_{name}")
-
         return [
-            screen("new/", job_form.new_job, "new"),
-            screen("kinds/", kinds.kinds, "kinds"),
-            screen("kinds/<str:name>/", kinds.kind, "kind"),
-            screen("<uuid:pk>/result/", result_file, "result"),
+            self.page_at("new/", job_form.new_job, "new"),
+            self.page_at("kinds/", kinds.kinds, "kinds"),
+            self.page_at("kinds/<str:name>/", kinds.kind, "kind"),
+            self.page_at("<uuid:pk>/result/", result_file, "result"),
             *super().get_urls(),
         ]
 

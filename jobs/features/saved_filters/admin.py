@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import reverse
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
 from jobs.features.saved_filters.saved_filters import forget_filter, save_filter, visible_filters
@@ -37,15 +37,11 @@ class SaveForm(ConfirmForm):
 class SavedFiltersMixin(QueueAdmin):
     """Gives a list saved filters: above it, and the pages below its address."""
 
-    opts: Any
-    admin_site: Any
-
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view
-        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        forget = SavedFiltersMixin.forget_filter
         return [
-            path("save-filter/", view(self.save_filter), name=f"{name}_save_filter"),
-            path("forget-filter/<int:filter_id>/", view(self.forget_filter), name=f"{name}_forget_filter"),
+            self.page_at("save-filter/", SavedFiltersMixin.save_filter, "save_filter"),
+            self.page_at("forget-filter/<int:filter_id>/", forget, "forget_filter"),
             *super().get_urls(),
         ]
 

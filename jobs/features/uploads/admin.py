@@ -11,7 +11,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
@@ -77,8 +77,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
         return bool(request.user.has_perm(PERMISSION))
 
     def get_urls(self) -> list[Any]:
-        submit = self.admin_site.admin_view(self.submit)
-        return [path("<path:object_id>/submit/", submit, name="jobs_upload_submit"), *super().get_urls()]
+        return [self.page_at("<path:object_id>/submit/", UploadAdmin.submit, "submit"), *super().get_urls()]
 
     faulty = column("not valid", lambda upload: upload.error_count)
 

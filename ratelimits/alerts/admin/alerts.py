@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Concat
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -147,10 +147,7 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
         return QuotaAlert.objects.annotate(username=Subquery(username)).order_by("-pk")
 
     def get_urls(self) -> list[Any]:
-        runbook = path(
-            "runbook/<slug:kind>/", self.admin_site.admin_view(self.runbook), name="ratelimits_quotaalert_runbook"
-        )
-        return [runbook, *super().get_urls()]
+        return [self.page_at("runbook/<slug:kind>/", QuotaAlertAdmin.runbook, "runbook"), *super().get_urls()]
 
     def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         chosen = request.GET.get("state", "")

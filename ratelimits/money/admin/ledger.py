@@ -9,7 +9,6 @@ from django.conf import settings
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -67,11 +66,9 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     price_unpriced = ACTION
 
     def get_urls(self) -> list[Any]:
-        page = self.admin_site.admin_view(lambda request: report.page(self, request))
-        export = self.admin_site.admin_view(lambda request: report.export(self, request))
         return [
-            path("report/", page, name="ratelimits_spend_report"),
-            path("report/export.csv", export, name="ratelimits_spend_export"),
+            self.page_at("report/", report.page, "report"),
+            self.page_at("report/export.csv", report.export, "export"),
             *super().get_urls(),
         ]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -80,8 +79,7 @@ class AllowanceAdmin(ServiceFormAdmin):
         return WithUsers
 
     def get_urls(self) -> list[Any]:
-        repair = self.admin_site.admin_view(partial(ledger_check.repair, self))
-        return [path("repair-ledger/", repair, name="ratelimits_allowance_repair"), *super().get_urls()]
+        return [self.page_at("repair-ledger/", ledger_check.repair, "repair"), *super().get_urls()]
 
     def get_fieldsets(self, request: HttpRequest, obj: Allowance | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -107,14 +105,9 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
         return queryset.filter(pk__in=list(ids)), False
 
     def get_urls(self) -> list[Any]:
-        def screen(address: str, view: Any, name: str) -> Any:
-            return path(
-                address, self.admin_site.admin_view(partial(view, self)), name=f"ratelimits_usagetracking_{name}"
-            )
-
         return [
-            screen("top/", usage_top.top_users, "top"),
-            screen("export.csv", usage_export.export_matching, "csv"),
+            self.page_at("top/", usage_top.top_users, "top"),
+            self.page_at("export.csv", usage_export.export_matching, "csv"),
             *super().get_urls(),
         ]
 
