@@ -34,13 +34,6 @@ MAX_REFUSALS_SHOWN = 20
 _gauge = TypedAttribute[CounterGauge]("gauge")
 
 
-class WithGauges(OnePage):
-    def prepare_rows(self, rows: list[Counter]) -> None:
-        read = {gauge.counter_id: gauge for gauge in gauges(counter_ids=[one.pk for one in rows])}
-        for counter in rows:
-            _gauge.set(counter, read[counter.pk])
-
-
 class LimitFilter(Choice):
     title = "limit"
     parameter_name = "limit"
@@ -83,8 +76,13 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
             unneeded.add(END_OVERRIDE.name)
         return [action for action in offered if action.path not in unneeded]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithGauges]:
-        return WithGauges
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[OnePage]:
+        return OnePage
+
+    def prepare_rows(self, rows: list[Counter]) -> None:
+        read = {gauge.counter_id: gauge for gauge in gauges(counter_ids=[one.pk for one in rows])}
+        for counter in rows:
+            _gauge.set(counter, read[counter.pk])
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Counter]:
         # The join leaves out counters that decisions under way stored after their limit was deleted.

@@ -15,7 +15,6 @@ from queueops.screens.admin import QueueInline, ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
 from queueops.screens.filters import Choice
-from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of, on_one
 from ratelimits.limits import overrides
 from ratelimits.limits.validation import KINDS, figure, key_example
@@ -51,19 +50,6 @@ class LimitServiceFilter(Choice):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         services = Limit.objects.order_by("service").values_list("service", flat=True).distinct()
         return [(service, service) for service in services]
-
-
-class WithStandings(TypedChangeList):
-    """The list of limits. It reads the gauges and queues of all its rows together."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        limits: list[Any] = list(self.result_list)  # type: ignore[has-type]
-        stands, proposals = standings(limits), proposals_of(limits)
-        for limit in limits:
-            _standing.set(limit, stands[limit.pk])
-            _proposals.set(limit, proposals.get(limit.pk, []))
-        self.result_list = limits
 
 
 class OverrideInline(QueueInline):
@@ -169,8 +155,11 @@ class LimitAdmin(ServiceFormAdmin):
     def audit_targets(self, row: Limit) -> list[str]:
         return [f"limit {row.name}"]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithStandings]:
-        return WithStandings
+    def prepare_rows(self, rows: list[Limit]) -> None:
+        stands, proposals = standings(rows), proposals_of(rows)
+        for limit in rows:
+            _standing.set(limit, stands[limit.pk])
+            _proposals.set(limit, proposals.get(limit.pk, []))
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

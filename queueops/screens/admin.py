@@ -50,6 +50,8 @@ class QueueAdmin(VerbsMixin):
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         page = super().get_changelist_instance(request)
+        page.result_list = list(page.result_list)
+        self.prepare_rows(page.result_list)
         if not (page.query or page.has_active_filters):
             page.full_result_count = page.result_count  # without a filter, the heading need not link to a longer list
         return page
@@ -59,6 +61,9 @@ class QueueAdmin(VerbsMixin):
         context = {**(extra_context or {}), **self.shown_above(request)}
         response: HttpResponse = super().changelist_view(request, context)
         return response
+
+    def prepare_rows(self, rows: list[Any]) -> None:
+        """Fetch the columns' data, for all rows of the page at once."""
 
     def page_at(self, address: str, view: Callable[..., HttpResponseBase], name: str) -> Any:
         """Return a page below the list's address. Its view gets the screen, the request and what the address has."""

@@ -35,7 +35,6 @@ class OnePage(TypedChangeList):
         rows = self.rows_beyond(start) if start else self.queryset
         found = list(rows[: self.list_per_page + 1])
         self.result_list = found[: self.list_per_page]
-        self.prepare_rows(self.result_list)
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_all = self.can_show_all = self.multi_page = False
         self.paginator = OlderPages(self.result_list, self.list_per_page)
@@ -55,9 +54,6 @@ class OnePage(TypedChangeList):
     def place_of(self, row: Any) -> Any:
         """Return a row's key, which `start_of` reads from the address."""
         return row.pk
-
-    def prepare_rows(self, rows: list[Any]) -> None:
-        """Fetch the columns' data, for all rows of the page at once."""
 
 
 class NewestPage(OnePage):

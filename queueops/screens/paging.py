@@ -102,7 +102,6 @@ class BoundedChangeList(TypedChangeList):
         elif horizon is not None:
             self.older_before = horizon
             self.searched_back_to = self.model_admin.time_of_key(horizon)
-        self.model_admin.prepare_rows(self.result_list)
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_all = self.can_show_all = self.multi_page = False
         self.paginator = OlderPages(self.result_list, size)
@@ -234,9 +233,6 @@ class BoundedListMixin(QueueAdmin):
         """Return the rows from which windows are taken; filter them only by conditions that an index (…, id) serves."""
         rows: QuerySet[Any] = self.model.objects.order_by()
         return rows
-
-    def prepare_rows(self, rows: list[Any]) -> None:
-        """Fetch the columns' data, for all rows of the page at once."""
 
     def key_of(self, text: str) -> Any:
         """Return the key in an address's parameter; None: the text is no key."""

@@ -89,12 +89,10 @@ class ObjectiveAdmin(ServiceFormAdmin):
         ("Why", {"fields": ("reason",)}),
     )
 
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        page = super().get_changelist_instance(request)
-        standings = standings_of(page.result_list)
-        for row in page.result_list:
+    def prepare_rows(self, rows: list[Objective]) -> None:
+        standings = standings_of(rows)
+        for row in rows:
             _now.set(row, standings[row.pk])
-        return page
 
     def get_fieldsets(self, request: HttpRequest, obj: Objective | None = None) -> Sequence[Any]:
         may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)

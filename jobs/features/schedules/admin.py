@@ -157,12 +157,10 @@ class JobScheduleAdmin(ServiceFormAdmin):
         )
         return parts if may else parts[:-1]
 
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        page = super().get_changelist_instance(request)
-        last = schedules.last_fires([row.pk for row in page.result_list])
-        for row in page.result_list:
+    def prepare_rows(self, rows: list[Schedule]) -> None:
+        last = schedules.last_fires([row.pk for row in rows])
+        for row in rows:
             _last_fire.set(row, last.get(row.pk))
-        return page
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         identifier = as_uuid(str(object_id))

@@ -119,12 +119,10 @@ class BudgetAdmin(ServiceFormAdmin):
 
     delete = on_one(DELETE)
 
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        page = super().get_changelist_instance(request)
-        standings = standings_of(page.result_list)
-        for row in page.result_list:
+    def prepare_rows(self, rows: list[Budget]) -> None:
+        standings = standings_of(rows)
+        for row in rows:
             _now.set(row, standings[row.pk])
-        return page
 
     def get_fieldsets(self, request: HttpRequest, obj: Budget | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

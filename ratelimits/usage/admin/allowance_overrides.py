@@ -46,11 +46,6 @@ REMOVE = Verb(
 )
 
 
-class WithUnits(NewestPage):
-    def prepare_rows(self, rows: list[AllowanceOverride]) -> None:
-        tell_units(rows)
-
-
 @admin.register(AllowanceOverride)
 class AllowanceOverrideAdmin(ServiceFormAdmin):
     form = UserQuotaForm
@@ -71,8 +66,11 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
 
     remove_selected, remove = on_selected(REMOVE), on_one(REMOVE)
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithUnits]:
-        return WithUnits
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestPage]:
+        return NewestPage
+
+    def prepare_rows(self, rows: list[AllowanceOverride]) -> None:
+        tell_units(rows)
 
     def get_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
         may_edit = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)

@@ -14,7 +14,6 @@ from django.utils.safestring import SafeString
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
-from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of
 from ratelimits.models import Allowance
 from ratelimits.usage import allowances
@@ -25,18 +24,6 @@ from .allowance_form import AllowanceForm
 from .parts import amount, narrowed
 
 _counted = TypedAttribute[Users]("counted")
-
-
-class WithUsers(TypedChangeList):
-    """Lists allowances with the numbers of their users, which are counted for the whole page at once."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows: list[Any] = list(self.result_list)  # type: ignore[has-type]
-        counted = users_of_allowances(rows)
-        for row in rows:
-            _counted.set(row, counted[row.pk])
-        self.result_list = rows
 
 
 @admin.register(Allowance)
@@ -75,8 +62,10 @@ class AllowanceAdmin(ServiceFormAdmin):
     def audit_targets(self, row: Allowance) -> list[str]:
         return [f"allowance {row.project_id}"]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithUsers]:
-        return WithUsers
+    def prepare_rows(self, rows: list[Allowance]) -> None:
+        counted = users_of_allowances(rows)
+        for row in rows:
+            _counted.set(row, counted[row.pk])
 
     def get_urls(self) -> list[Any]:
         return [self.page_at("repair-ledger/", ledger_check.repair, "repair"), *super().get_urls()]

@@ -75,9 +75,6 @@ class FirstToExpire(OnePage):
         rows: QuerySet[Any] = self.queryset.filter(expires_at__gte=moment).filter(later)
         return rows
 
-    def prepare_rows(self, rows: list[UsageReservation]) -> None:
-        self.model_admin.prepare_rows(rows)
-
     def place_of(self, row: UsageReservation) -> str:
         return f"{row.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}_{row.pk}"
 
