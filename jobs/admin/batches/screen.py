@@ -40,7 +40,7 @@ from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
 from queueops.screens.filters import Choice, ProjectFilter
-from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, IdSearchMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, on_one, on_selected
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
@@ -83,7 +83,7 @@ def rate_of(batch: Batch) -> str:
 
 
 @admin.register(Batch)
-class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
+class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, IdSearchMixin, BoundedListMixin, PageAdmin):
     list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
     list_filter = (VerdictFilter, ProjectFilter, TagFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
@@ -158,14 +158,6 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         for batch in rows:
             batch.tags = tags.get(batch.pk, [])
             _snapshot.set(batch, snapshots[batch.pk])
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Batch], search_term: str
-    ) -> tuple[QuerySet[Batch], bool]:
-        if not search_term.strip():
-            return queryset, False
-        identifier = as_uuid(search_term)
-        return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
 
     def shown_above(self, request: HttpRequest) -> dict[str, Any]:
         return {**super().shown_above(request), "may_upload": request.user.has_perm("jobs.add_upload")}

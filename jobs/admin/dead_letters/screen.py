@@ -32,7 +32,7 @@ from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.formatting import NOTHING
-from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, IdSearchMixin, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy import people
 from queueops.tenancy.user_labels import labels_of
@@ -69,7 +69,7 @@ def resolution_badge(letter: DeadLetter) -> SafeString:
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, PageAdmin):
+class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, IdSearchMixin, BoundedListMixin, PageAdmin):
     list_display = (
         "letter",
         "kind",
@@ -142,16 +142,9 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 
     resolved = column("state", resolution_badge)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
-    ) -> tuple[QuerySet[DeadLetter], bool]:
-        if not search_term.strip():
-            return queryset, False
-        identifier = as_uuid(search_term)
-        if identifier is None:
-            return queryset.none(), False
-        by_job = queryset.filter(job_id=identifier)
-        return (by_job if by_job.exists() else queryset.filter(pk=identifier)), False
+    def with_id(self, rows: QuerySet[DeadLetter], identifier: UUID) -> QuerySet[DeadLetter]:
+        by_job = rows.filter(job_id=identifier)
+        return by_job if by_job.exists() else rows.filter(pk=identifier)
 
     def wanted_by(self, request: HttpRequest) -> DeadLetterFilter:
         return bulk.wanted_by(request)

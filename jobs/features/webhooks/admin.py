@@ -34,7 +34,7 @@ from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, add_faults, offer, optional_reason
-from queueops.screens.paging import BoundedListMixin, as_uuid
+from queueops.screens.paging import BoundedListMixin, IdSearchMixin
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
@@ -260,7 +260,7 @@ def _about(delivery: WebhookDelivery) -> SafeString | str:
 
 
 @admin.register(WebhookDelivery)
-class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
+class WebhookDeliveryAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
     list_display = ("sent", "webhook", "about", "job_link", "state")
     list_select_related = ("webhook", "job")
     list_filter = (WebhookFilter, MessageEventFilter)
@@ -268,16 +268,9 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     search_help_text = "The id of a message, or of a job or batch that one tells of"
     fields = ("webhook", "event", "about", "told", "job_link", "state", "error_code", "created_at")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[WebhookDelivery], search_term: str
-    ) -> tuple[QuerySet[WebhookDelivery], bool]:
-        if not search_term:
-            return queryset, False
-        sought = as_uuid(search_term.strip())
-        if sought is None:
-            return queryset.none(), False
-        tells = list(WebhookJob.objects.filter(job_id=sought).values_list("delivery_id", flat=True))
-        return queryset.filter(pk__in=[sought, *filter(None, tells)]) | queryset.filter(batch_id=sought), False
+    def with_id(self, rows: QuerySet[WebhookDelivery], identifier: UUID) -> QuerySet[WebhookDelivery]:
+        tells = list(WebhookJob.objects.filter(job_id=identifier).values_list("delivery_id", flat=True))
+        return rows.filter(pk__in=[identifier, *filter(None, tells)]) | rows.filter(batch_id=identifier)
 
     about = column("tells of", _about)
 

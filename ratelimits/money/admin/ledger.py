@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib import admin
@@ -16,7 +17,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ExactId, ProjectFilter, UserFilter
-from queueops.screens.paging import NumberedListMixin, as_uuid
+from queueops.screens.paging import IdSearchMixin, NumberedListMixin
 from queueops.screens.verbs import ReadOnlyMixin
 from ratelimits.models import Spend, Via
 from ratelimits.money.amounts import shown
@@ -47,7 +48,7 @@ class SpendMarkFilter(Choice):
 
 
 @admin.register(Spend)
-class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
+class SpendAdmin(ReadOnlyMixin, IdSearchMixin, NumberedListMixin, QueueAdmin):
     list_display = ("job", "of_project", "by_model", "used", "money_shown", "when")
     list_display_links = None
     sortable_by = ()
@@ -76,13 +77,8 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         moment: datetime = Spend.objects.filter(pk__gte=key).only("at").earliest("pk").at
         return moment
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        if not search_term.strip():
-            return queryset, False
-        job_id = as_uuid(search_term)
-        return (queryset.filter(job_id=job_id) if job_id else queryset.none()), False
+    def with_id(self, rows: QuerySet[Any], identifier: UUID) -> QuerySet[Any]:
+        return rows.filter(job_id=identifier)
 
     @admin.display(description="job")
     def job(self, row: Spend) -> SafeString:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -16,7 +17,7 @@ from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm
 from queueops.screens.one_page import NewestPage
-from queueops.screens.paging import as_uuid
+from queueops.screens.paging import IdSearchMixin
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy.models import Project
 from ratelimits.models import AllowanceOverride
@@ -47,7 +48,7 @@ REMOVE = Verb(
 
 
 @admin.register(AllowanceOverride)
-class AllowanceOverrideAdmin(ServiceFormAdmin):
+class AllowanceOverrideAdmin(IdSearchMixin, ServiceFormAdmin):
     form = UserQuotaForm
     list_display = ("user", "of_project", "quota_shown", "note_shown", "months")
     sortable_by = ()
@@ -76,15 +77,8 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
         may_edit = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
         return self.fields if may_edit else self.fields[:-1]
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[AllowanceOverride], search_term: str
-    ) -> tuple[QuerySet[AllowanceOverride], bool]:
-        if not search_term.strip():
-            return queryset, False
-        user_id = as_uuid(search_term)
-        if user_id is None:
-            return queryset.none(), False
-        return queryset.filter(project_id__in=Project.objects.values("pk"), user_id=user_id), False
+    def with_id(self, rows: QuerySet[AllowanceOverride], identifier: UUID) -> QuerySet[AllowanceOverride]:
+        return rows.filter(project_id__in=Project.objects.values("pk"), user_id=identifier)
 
     def save_model(self, request: HttpRequest, obj: AllowanceOverride, form: UserQuotaForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
         allowances.set_override(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -15,7 +16,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.filters import ProjectFilter, UserFilter
-from queueops.screens.paging import NumberedListMixin, as_uuid
+from queueops.screens.paging import IdSearchMixin, NumberedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin
 from queueops.tenancy.models import Project
 from ratelimits.models import UsageEvent, UsageReservation
@@ -29,7 +30,7 @@ def _signed(event: UsageEvent) -> str:
 
 
 @admin.register(UsageEvent)
-class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
+class UsageEventAdmin(ReadOnlyMixin, IdSearchMixin, NumberedListMixin, QueueAdmin):
     list_display = ("event", "of_project", "of_month", "counted", "token_count", "by_service", "when", "marks")
     list_display_links = ("event",)
     list_filter = (ProjectFilter, UserFilter, MonthFilter, MarkFilter)
@@ -58,18 +59,11 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         narrow = wanted.get("project") and as_uuid(wanted.get("user_id", "")) and wanted.get("month")
         return rows if narrow else None
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        if not search_term.strip():
-            return queryset, False
-        event_id = as_uuid(search_term)
-        if event_id is None:
-            return queryset.none(), False
+    def with_id(self, rows: QuerySet[Any], identifier: UUID) -> QuerySet[Any]:
         # Name all projects, which are few: the index begins with the project. A separate query finds the ids: in one
         # query the planner might read the whole table.
-        found = UsageEvent.objects.filter(project_id__in=Project.objects.values("pk"), event_id=event_id).order_by()
-        return queryset.filter(pk__in=list(found.values_list("pk", flat=True))), False
+        found = UsageEvent.objects.filter(project_id__in=Project.objects.values("pk"), event_id=identifier).order_by()
+        return rows.filter(pk__in=list(found.values_list("pk", flat=True)))
 
     @admin.display(description="event")
     def event(self, event: UsageEvent) -> SafeString:

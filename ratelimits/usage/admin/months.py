@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -15,7 +16,7 @@ from django.utils.safestring import SafeString
 from queueops.screens.admin import PageAdmin
 from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.paging import NumberedListMixin, as_number, as_uuid, filters_of
+from queueops.screens.paging import IdSearchMixin, NumberedListMixin, as_number, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one
 from queueops.tenancy.models import Project
 from queueops.tenancy.user_labels import labels_of
@@ -35,7 +36,7 @@ MAX_OF_A_USER = 1_000  # months that a search shows
 
 
 @admin.register(UsageTracking)
-class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
+class UsageTrackingAdmin(ReadOnlyMixin, IdSearchMixin, NumberedListMixin, PageAdmin):
     list_display = ("user", "of_project", "month", "used_of", "left")
     list_display_links = ("user",)
     list_filter = (ThisMonthFilter, ProjectFilter, LevelFilter)
@@ -95,14 +96,11 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
         nearest = UsageTracking.objects.filter(pk__gte=key).only("month_year").earliest("pk")
         return datetime.combine(date.fromisoformat(f"{nearest.month_year}-01"), datetime.min.time(), UTC)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        if not search_term.strip():
-            return queryset, False
+    def with_id(self, rows: QuerySet[Any], identifier: UUID) -> QuerySet[Any]:
         # A separate query finds the ids: in one query with the page's order the planner might read the whole table.
-        ids = months_of(search_term).values_list("pk", flat=True)[:MAX_OF_A_USER]
-        return queryset.filter(pk__in=list(ids)), False
+        # Name all projects, which are few: the index begins with the project.
+        months = UsageTracking.objects.filter(project_id__in=Project.objects.values("pk"), user_id=identifier)
+        return rows.filter(pk__in=list(months.values_list("pk", flat=True)[:MAX_OF_A_USER]))
 
     def get_urls(self) -> list[Any]:
         return [
@@ -141,12 +139,3 @@ def _month_chips(request: HttpRequest) -> list[dict[str, Any]]:
         query["month"] = month
         chips.append({"month": month, "chosen": month == chosen, "href": f"?{query.urlencode()}"})
     return chips
-
-
-def months_of(term: str) -> QuerySet[UsageTracking]:
-    """Every month, in every project, of the user whose id was typed; empty if the term is not an id."""
-    user_id = as_uuid(term)
-    if user_id is None:
-        return UsageTracking.objects.none()
-    # Name all projects, which are few: the index begins with the project.
-    return UsageTracking.objects.filter(project_id__in=Project.objects.values("pk"), user_id=user_id)

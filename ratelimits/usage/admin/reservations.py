@@ -16,7 +16,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter, UserFilter
 from queueops.screens.one_page import OnePage
-from queueops.screens.paging import BoundedChangeList, BoundedListMixin, as_uuid
+from queueops.screens.paging import BoundedChangeList, BoundedListMixin, IdSearchMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
@@ -80,7 +80,7 @@ class FirstToExpire(OnePage):
 
 
 @admin.register(UsageReservation)
-class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
+class UsageReservationAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
     list_display = ("reservation", "state", "of_project", "of_month", "held", "made", "expires")
     list_display_links = ("reservation",)
     list_filter = (ReservationStateFilter, ProjectFilter, UserFilter, MonthFilter)
@@ -111,14 +111,6 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
         if reservation is not None:
             self.prepare_rows([reservation])
         return reservation
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        if not search_term.strip():
-            return queryset, False
-        identifier = as_uuid(search_term)
-        return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         identifier = as_uuid(str(object_id))
