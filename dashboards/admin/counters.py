@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -19,7 +18,7 @@ from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice
 from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
-from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, on_one, on_selected
 from ratelimits.limiter.view.gauges import CounterGauge, gauges
 from ratelimits.limits.catalogue import rules_of
 from ratelimits.limits.validation import figure
@@ -47,7 +46,7 @@ class LimitFilter(Choice):
 
 
 @admin.register(Counter)
-class CounterAdmin(ReadOnlyMixin, PageAdmin):
+class CounterAdmin(ReadOnlyMixin, FittingVerbsMixin, PageAdmin):
     list_display = ("named", "of_limit", "gauge", "unusual", "changed")
     sortable_by = ()
     list_display_links = ("named",)
@@ -67,14 +66,6 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
     cool_down_selected, cool_down = on_selected(COOL_DOWN), on_one(COOL_DOWN)
     accept, decline = on_one(ACCEPT), on_one(DECLINE)
     override, end_override = on_one(OVERRIDE), on_one(END_OVERRIDE)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        offered = super().get_actions_detail(request, object_id)
-        proposed = Counter.objects.filter(pk=unquote(str(object_id)), proposed_capacity__isnull=False).exists()
-        unneeded = set() if proposed else {ACCEPT.name, DECLINE.name}
-        if not END_OVERRIDE.applies(Counter.objects.filter(pk=unquote(str(object_id)))).exists():
-            unneeded.add(END_OVERRIDE.name)
-        return [action for action in offered if action.path not in unneeded]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[OnePage]:
         return OnePage

@@ -24,8 +24,8 @@ from queueops.screens.admin import PageAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.formatting import duration
 from queueops.screens.forms import OptionalReasonForm
-from queueops.screens.paging import BoundedListMixin, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
+from queueops.screens.paging import BoundedListMixin
+from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
@@ -90,7 +90,7 @@ def progress_of(operation: BulkOperation) -> SafeString:
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
+class BulkOperationAdmin(ReadOnlyMixin, FittingVerbsMixin, BoundedListMixin, PageAdmin):
     list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
     list_filter = ("status", "action")
     list_defer = ("parameters",)
@@ -131,15 +131,6 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
             "ended": formatting.ago(row.finished_at),
             "parameters": json.dumps(masked(row.parameters), indent=2, ensure_ascii=False)[:20_000],
         }
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only actions that can do something to an operation in this state."""
-        identifier = as_uuid(str(object_id))
-        operation = BulkOperation.objects.filter(pk=identifier).first() if identifier else None
-        fitting = {"running": "stop", "cancelled": "go-on", "failed": "go-on"}.get(
-            operation.status if operation else ""
-        )
-        return [action for action in super().get_actions_detail(request, object_id) if action.path == fitting]
 
 
 def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column
 from queueops.screens.forms import OptionalReasonForm
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one
+from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, VerbOutcome, on_one
 from queueops.tenancy.people import name_of
 from ratelimits.limits import ramps
 from ratelimits.models import ResumeRamp
@@ -69,7 +69,7 @@ END = _verb(
 
 
 @admin.register(ResumeRamp)
-class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
+class ResumeRampAdmin(ReadOnlyMixin, FittingVerbsMixin, QueueAdmin):
     list_display = ("share", "state", "ends", "slots", "who")
     fields = readonly_fields = list_display
     actions_detail = ("hold", "go_on", "end")
@@ -77,11 +77,6 @@ class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
     empty_hint = "Resuming everything with a ramp opens the limits bit by bit."
 
     hold, go_on, end = on_one(HOLD), on_one(CONTINUE), on_one(END)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        shown = ramps.ramp_now()
-        useless = CONTINUE.name if shown and not shown.is_held else HOLD.name
-        return [action for action in super().get_actions_detail(request, object_id) if action.path != useless]
 
     def audit_targets(self, row: ResumeRamp) -> list[str]:
         return ["ramp"]

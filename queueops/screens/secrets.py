@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from .admin import QueueAdmin
 from .columns import time_column
-from .verbs import list_address, show_page
+from .verbs import FittingVerbsMixin, list_address, show_page
 
 
 def shown_once(model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str) -> HttpResponse:
@@ -27,7 +27,7 @@ def shown_once(model_admin: Any, request: HttpRequest, *, title: str, secret: st
     return response
 
 
-class IssuedAdmin(QueueAdmin):
+class IssuedAdmin(FittingVerbsMixin, QueueAdmin):
     """
     The admin of issued keys and tokens. They are issued and revoked; their rights never change while somebody holds
     them.
@@ -37,10 +37,6 @@ class IssuedAdmin(QueueAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        usable = self.model.objects.filter(pk=object_id, revoked_at=None).exists()
-        return super().get_actions_detail(request, object_id) if usable else []
 
     @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
     def state(self, row: Any) -> str:

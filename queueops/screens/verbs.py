@@ -112,12 +112,8 @@ def on_one(verb: Verb) -> Any:
     """Return the button for the page of one row."""
 
     def one(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-        try:
-            rows = model_admin.get_queryset(request).filter(pk=unquote(object_id))
-            found = rows.exists()
-        except (ValidationError, ValueError):
-            found = False
-        if not found:
+        rows = row_named(model_admin, request, object_id)
+        if rows is None:
             raise Http404
         page = reverse(f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}_change", args=[object_id])
         answer = ask_or_act(model_admin, request, verb, rows, goes_back_to=page)
@@ -132,6 +128,15 @@ def on_one(verb: Verb) -> Any:
         icon=verb.icon,
         variant=ActionVariant.DANGER if verb.overrides else ActionVariant.DEFAULT,
     )
+
+
+def row_named(model_admin: Any, request: HttpRequest, object_id: str) -> QuerySet[Any] | None:
+    """Return the row that an address names; None: there is no such row, or the text is no key."""
+    try:
+        rows: QuerySet[Any] = model_admin.get_queryset(request).filter(pk=unquote(object_id))
+        return rows if rows.exists() else None
+    except (ValidationError, ValueError):
+        return None
 
 
 def verb_of(model: type[Model], name: str) -> Verb | None:
@@ -243,6 +248,15 @@ class VerbsMixin(ModelAdmin):
         self, request: HttpRequest, actions: Sequence[Any], object_id: Any = None
     ) -> list[Any]:
         return [offered for offered in actions if _is_allowed(request, offered.method)]
+
+
+class FittingVerbsMixin(VerbsMixin):
+    """Offers on a row's page only the verbs that can do something to the row."""
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        offered = super().get_actions_detail(request, object_id)
+        rows = row_named(self, request, str(object_id))
+        return [one for one in offered if rows is not None and one.method.verb.applies(rows.order_by()).exists()]
 
 
 def _is_allowed(request: HttpRequest, method: Any) -> bool:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.forms.boundfield import BoundField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -31,7 +31,7 @@ from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.values.masking import MASK, masked, unmasked
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ReasonForm, offer, optional_reason
-from queueops.screens.verbs import actor_of, mark, show_page
+from queueops.screens.verbs import actor_of, mark, row_named, show_page
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.credentials import usable_by
 
@@ -424,13 +424,10 @@ def _page(model_admin: Any, request: HttpRequest, shown: Mapping[str, Any]) -> H
 
 
 def _row(model_admin: Any, request: HttpRequest, object_id: str) -> Any:
-    try:
-        found = model_admin.get_queryset(request).filter(pk=object_id).first()
-    except (ValidationError, ValueError):
-        found = None
-    if found is None:
+    rows = row_named(model_admin, request, object_id)
+    if rows is None:
         raise Http404
-    return found
+    return rows.get()
 
 
 def _readable(payload: Any) -> Mapping[str, Any] | None:

@@ -27,8 +27,7 @@ from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import time_column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, optional_reason
-from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 
 LAST_FIRES = 10
 _last_fire = TypedAttribute[ScheduleFire | None]("last_fire")
@@ -122,7 +121,7 @@ class JobScheduleForm(CheckedForm):
 
 
 @admin.register(Schedule)
-class JobScheduleAdmin(ServiceFormAdmin):
+class JobScheduleAdmin(FittingVerbsMixin, ServiceFormAdmin):
     form = JobScheduleForm
     list_display = ("name", "project", "when", "stands", "next_at", "last", "submits")
     list_display_links = ("name",)
@@ -161,13 +160,6 @@ class JobScheduleAdmin(ServiceFormAdmin):
         last = schedules.last_fires([row.pk for row in rows])
         for row in rows:
             _last_fire.set(row, last.get(row.pk))
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        identifier = as_uuid(str(object_id))
-        row = Schedule.objects.filter(pk=identifier).only("paused").first() if identifier else None
-        fitting = {"run", "resume" if row and row.paused else "pause"}
-        offered = super().get_actions_detail(request, object_id) if row else []
-        return [one for one in offered if one.method.verb.name in fitting]
 
     def shown_of(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
         zone = zone_of(row.time_zone)

@@ -24,7 +24,7 @@ from queueops.core.postgres.zones import zone_of
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget, add_faults
-from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 from ratelimits.limits.known_names import suggested
 
 
@@ -69,7 +69,7 @@ class WindowForm(CheckedForm):
 
 
 @admin.register(MaintenanceWindow)
-class MaintenanceWindowAdmin(ServiceFormAdmin):
+class MaintenanceWindowAdmin(FittingVerbsMixin, ServiceFormAdmin):
     form = WindowForm
     list_display = ("covers", "when", "stands", "next_at", "reason")
     list_display_links = ("covers",)
@@ -98,11 +98,6 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("switches")
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        offered: list[Any] = super().get_actions_detail(request, object_id)
-        is_open = MaintenanceWindow.objects.filter(pk=object_id, switches__isnull=False).exists()
-        return [one for one in offered if is_open or one.method.verb.name != "end"]
 
     def shown_of(self, request: HttpRequest, row: MaintenanceWindow) -> dict[str, Any]:
         zone = zone_of(row.time_zone)

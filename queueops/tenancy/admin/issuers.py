@@ -21,7 +21,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm, UnrenderedTextarea
-from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
+from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.callers.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.callers.issuers import read_issuer
 from queueops.tenancy.callers.tokens import (
@@ -117,7 +117,7 @@ TRY = Verb(
 
 
 @admin.register(Issuer)
-class IssuerAdmin(QueueAdmin):
+class IssuerAdmin(FittingVerbsMixin, QueueAdmin):
     form = IssuerForm
     list_display = ("name", "of_project", "issuer", "signed_with", "scopes_shown", "state", "keys_state")
     list_filter = (ProjectFilter,)
@@ -148,12 +148,6 @@ class IssuerAdmin(QueueAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("secret")
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        offered = super().get_actions_detail(request, object_id)
-        if Issuer.objects.filter(pk=object_id, jwks_url="").exists():
-            return [action for action in offered if "fetch" not in str(action.path)]
-        return list(offered)
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "jwks_url":

@@ -23,7 +23,7 @@ from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, Verb, by_ids, on_one, on_selected, show_page
+from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, by_ids, on_one, on_selected, show_page
 from queueops.tenancy.models import CredentialPool
 from queueops.tenancy.user_labels import in_words
 from ratelimits.alerts.alerts import acknowledge_alerts
@@ -120,7 +120,7 @@ class AlertProjectFilter(ProjectFilter):
 
 
 @admin.register(QuotaAlert)
-class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
+class QuotaAlertAdmin(ReadOnlyMixin, FittingVerbsMixin, PageAdmin):
     list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
     sortable_by = ()
     list_filter = (AlertStateFilter, SeverityFilter, AlertKindFilter, AlertServiceFilter, AlertProjectFilter)
@@ -159,13 +159,6 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
 
     def shown_of(self, request: HttpRequest, row: QuotaAlert) -> dict[str, Any]:
         return _page_of(row)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        offered = super().get_actions_detail(request, object_id)
-        alert = self.get_object(request, str(object_id))
-        if alert is None or alert.resolved_at:
-            return []
-        return [one for one in offered if one.path == "silence" or not alert.acknowledged_at]
 
     def runbook(self, request: HttpRequest, kind: str) -> HttpResponse:
         """Show what to do about alerts of one kind."""

@@ -7,14 +7,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminSelectWidget
 
 from queueops.core.clock import Now
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.forms import ReasonForm, set_choices
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, by_ids, on_one, on_selected
+from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, VerbOutcome, by_ids, on_one, on_selected
 from queueops.tenancy.people import name_of
 from ratelimits.alerts.silences import end_silences, silence_alerts
 from ratelimits.models import AlertSilence, Limit, QuotaAlert
@@ -87,7 +86,7 @@ END = Verb(
 
 
 @admin.register(AlertSilence)
-class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
+class AlertSilenceAdmin(ReadOnlyMixin, FittingVerbsMixin, QueueAdmin):
     list_display = ("of", "ends", "reason", "who", "since")
     list_select_related = ("limit",)
     actions = ("end_selected",)
@@ -96,10 +95,6 @@ class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
     empty_hint = "An open alert's page offers to silence its like for a while."
 
     end_selected, end = on_selected(END), on_one(END)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        stands = str(object_id).isdecimal() and AlertSilence.objects.standing().filter(pk=object_id).exists()
-        return super().get_actions_detail(request, object_id) if stands else []
 
     of = column("alerts of", str)
     ends = time_column("ends", "until")

@@ -17,7 +17,7 @@ from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter, UserFilter
 from queueops.screens.one_page import OnePage
 from queueops.screens.paging import BoundedChangeList, BoundedListMixin, IdSearchMixin, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
 from .filters import MonthFilter
@@ -80,7 +80,7 @@ class FirstToExpire(OnePage):
 
 
 @admin.register(UsageReservation)
-class UsageReservationAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
+class UsageReservationAdmin(ReadOnlyMixin, FittingVerbsMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
     list_display = ("reservation", "state", "of_project", "of_month", "held", "made", "expires")
     list_display_links = ("reservation",)
     list_filter = (ReservationStateFilter, ProjectFilter, UserFilter, MonthFilter)
@@ -111,11 +111,6 @@ class UsageReservationAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, Queu
         if reservation is not None:
             self.prepare_rows([reservation])
         return reservation
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        identifier = as_uuid(str(object_id))
-        active = UsageReservation.objects.filter(pk=identifier, status=Status.ACTIVE) if identifier else None
-        return super().get_actions_detail(request, object_id) if active is not None and active.exists() else []
 
     @admin.display(description="reservation")
     def reservation(self, reservation: UsageReservation) -> SafeString:
