@@ -13,12 +13,13 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import islice, pairwise, takewhile
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from django.db import models
+
+from queueops.core.postgres.zones import zone_names
 
 MISSED_AFTER = timedelta(seconds=60)  # a fire that is later than this was missed
 MAX_CRON_LENGTH = 100
@@ -60,11 +61,6 @@ class BadTimes(ValueError):
         self.field = field
 
 
-@cache
-def zones() -> frozenset[str]:
-    return frozenset(available_timezones())
-
-
 @dataclass(frozen=True, slots=True)
 class Fire:
     """
@@ -98,7 +94,7 @@ def check_zone(name: str) -> None:
     Raises:
         BadTimes: There is no such zone.
     """
-    if name not in zones():
+    if name not in zone_names():
         raise BadTimes("time_zone", "There is no such time zone; write one such as Europe/Berlin.")
 
 

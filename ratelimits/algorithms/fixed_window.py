@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from queueops.core.postgres.zones import known_zone
+from queueops.core.postgres.zones import known_zone, zone_names
 from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
 from ratelimits.algorithms.figures import NOUNS, WHOLE_DAY_SECONDS, Figures, Findings, cap_a_window, check_cap, figure
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
@@ -101,7 +101,7 @@ class FixedWindow(Algorithm):
     def check(cls, figures: Figures, found: Findings) -> None:
         if figures.reset_zone:
             length: float = MIN_DAY_SECONDS
-            if known_zone(figures.reset_zone) is None:
+            if figures.reset_zone not in zone_names():
                 found.refuse("reset_zone", "No such time zone; write it as America/Los_Angeles.")
         elif figures.window_seconds is None:
             found.refuse("reset_zone", "A fixed window needs a reset zone, for days, or the seconds of a window.")

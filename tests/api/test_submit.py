@@ -1,8 +1,10 @@
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from jobs.models import Batch, Job
 from jobs.services.upkeep.batches import finish_batches
@@ -134,6 +136,13 @@ def test_a_job_that_could_never_run_is_refused(api: Api):
     assert never["message"] == "It could never run: expires_at is no later than scheduled_at."
     rejected = error_of(api.post("/batches/", {"jobs": [SPEC, {**SPEC, "expires_at": past}]}), 422)
     assert rejected["details"]["errors"][0]["fields"] == {"expires_at": ["must be in the future"]}
+    soon = (timezone.now() + timedelta(minutes=10)).isoformat()
+    refused = {"expires_at": ["must be later than the job's delay"]}
+    for late in ({"delay_seconds": 3600}, {"unique_key": "k", "debounce_seconds": 3600}):
+        assert error_of(api.post("/jobs/", {**SPEC, **late, "expires_at": soon}), 422)["fields"] == refused
+    spread = {"jobs": [{**SPEC, "expires_at": soon}] * 2, "start_interval_seconds": 3600}
+    told = error_of(api.post("/batches/", spread), 422)["details"]["errors"]
+    assert [(one["line"], one["fields"]) for one in told] == [(2, refused)]
     assert not Job.objects.exists()
 
 

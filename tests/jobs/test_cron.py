@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.times.cron import MAX_COUNTED, MISSED_AFTER, BadTimes, Missed, Times
+from jobs.times.cron import MAX_COUNTED, MISSED_AFTER, BadTimes, Missed, Times, check_zone
+from queueops.core.postgres.zones import OF_THE_HOST, zone_names
 from tests.support.cases import every_case
 from tests.support.examples import examples
 
@@ -267,3 +268,10 @@ def test_a_zone_that_is_not_there_and_an_end_before_the_next_fire_are_refused():
             times.check(at("2026-01-01 00:00"))
         assert refused.value.field == field
     assert Times("30 1 29 2 *").check(at("2026-01-01 00:00")).due_at == at("2028-02-29 01:30")
+
+
+def test_a_name_that_is_another_clock_on_each_host_is_no_zone():
+    for name in OF_THE_HOST:
+        with pytest.raises(BadTimes, match="no such time zone"):
+            check_zone(name)
+    assert {"UTC", "Europe/Berlin", "EST5EDT"} <= zone_names()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -185,7 +186,7 @@ def prepare_job(
     """
     rules = rules or Rules()
     given = spec = rules.owned(spec)
-    _check_expiry(spec)
+    _check_expiry(spec, extra.get("delay_seconds"))
     handler = find_handler(spec.kind)
     if handler.internal and rules.project_id is not None:
         raise InvalidJob("Such jobs are not for producers.", fields={"kind": [f"only QueueOps submits {spec.kind!r}"]})
@@ -243,10 +244,14 @@ def _storable(spec: JobSpec, text: bytes, limit: int) -> str:
     return kept
 
 
-def _check_expiry(spec: JobSpec) -> None:
+def _check_expiry(spec: JobSpec, delay_seconds: float | None) -> None:
     # A job with an idempotency key may repeat a job that was accepted in time, and then gets the same answer.
-    if spec.expires_at is not None and spec.idempotency_key is None and spec.expires_at <= timezone.now():
-        raise InvalidJob("The job could never run.", fields={"expires_at": ["must be in the future"]})
+    if spec.expires_at is None or spec.idempotency_key is not None:
+        return
+    delay = max(delay_seconds or spec.delay_seconds or 0.0, spec.debounce_seconds or 0.0)
+    if spec.expires_at <= timezone.now() + timedelta(seconds=delay):
+        words = "must be later than the job's delay" if delay else "must be in the future"
+        raise InvalidJob("The job could never run.", fields={"expires_at": [words]})
 
 
 def way_of(

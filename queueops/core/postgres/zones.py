@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from django.db import DataError, connection, transaction
 
 # PostgreSQL takes `CET` for an abbreviation without summer time, and Python for a zone that has it.
 SEASONS = (datetime(2020, 1, 1, 12, tzinfo=UTC), datetime(2020, 7, 1, 12, tzinfo=UTC))
+OF_THE_HOST = frozenset({"localtime", "posixrules", "Factory"})  # files of a system's zones that name no place
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """Return the names that mean the same clock on every host."""
+    return frozenset(available_timezones() - OF_THE_HOST)
 
 
 def is_zone(name: str) -> bool:
@@ -18,7 +25,7 @@ def is_zone(name: str) -> bool:
 
     A stored zone that the database does not know would stop each statement that reads it.
     """
-    there = _in_database(name) if name in available_timezones() else []
+    there = _in_database(name) if name in zone_names() else []
     return bool(there) and there == _in_python(name)
 
 
