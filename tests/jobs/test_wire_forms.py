@@ -104,6 +104,67 @@ def test_an_answer_of_no_text_says_so_though_the_model_has_stopped():
     assert "empty" not in answered("mistral-whole.json", "openai").result
 
 
+def of_chat(message: dict[str, Any], reason: str, **counts: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": None, **message}, "finish_reason": reason}], "usage": counts or None}
+
+
+_COUNTED = {"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 9}}
+
+
+@every_case(
+    ("provider", "path", "body", "used_up"),
+    [
+        ("openai", "/v1/chat/completions", of_chat({"reasoning_content": "Hm."}, "length"), True),
+        ("openai", "/v1/chat/completions", of_chat({"reasoning": "Hm."}, "stop"), False),
+        ("openai", "/v1/chat/completions", of_chat({"content": ""}, "length", **_COUNTED), True),
+        ("openai", "/v1/chat/completions", of_chat({"content": [{"type": "thinking"}]}, "length"), True),
+        (
+            "openai",
+            "/v1/responses",
+            {
+                "object": "response",
+                "status": "incomplete",
+                "incomplete_details": {"reason": "max_output_tokens"},
+                "output": [{"type": "reasoning", "summary": []}],
+                "usage": {"output_tokens_details": {"reasoning_tokens": 9}},
+            },
+            True,
+        ),
+        (
+            "anthropic",
+            "/v1/messages",
+            {"type": "message", "content": [{"type": "thinking", "thinking": "Hm."}], "stop_reason": "max_tokens"},
+            True,
+        ),
+        (
+            "gemini",
+            "generateContent",
+            {
+                "candidates": [
+                    {"content": {"parts": [{"text": "Hm.", "thought": True}]}, "finishReason": "MAX_TOKENS"}
+                ],
+            },
+            True,
+        ),
+        ("gemini", "generateContent", {"candidates": [{}], "usageMetadata": {"thoughtsTokenCount": 9}}, False),
+        ("openai", "/v1/chat/completions", of_chat({"content": ""}, "length"), None),
+        ("openai", "/v1/chat/completions", of_chat({"reasoning": "Hm.", "content": "Yes."}, "stop"), None),
+    ],
+)
+def test_an_answer_of_thoughts_alone_says_what_used_up_its_output(provider, path, body, used_up):
+    answer = Generation()
+    ENDPOINTS[provider][path].dialect.absorb(answer, body)
+    hint = answer.result().get("hint")
+    assert (hint and "used up all its output: raise max_output_tokens" in hint) == used_up
+
+
+def test_thoughts_that_a_server_counts_as_nothing_are_not_free():
+    answer = Generation()
+    zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    DIALECTS["openai"].absorb(answer, of_chat({"reasoning": "Hm."}, "length", **zeros))
+    assert answer.used() is None
+
+
 def test_an_answer_that_breaks_ends_only_where_the_reason_is_the_last_that_comes():
     cut = failure("stream-gemini-stop-everywhere-cut.sse", "gemini", breaks=True)
     assert (cut.code, cut.outcome) == ("connection_broken", "unknown")

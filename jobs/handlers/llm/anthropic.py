@@ -151,6 +151,7 @@ def _add_block(answer: Generation, block: Any, place: Any) -> None:
     if not isinstance(block, dict):
         return
     answer.add_text(block.get("text"))
+    answer.thought |= block.get("type") in ("thinking", "redacted_thinking")
     if block.get("type") == "tool_use":
         arguments = block.get("input") or None
         answer.add_call(_place(place), name=block.get("name"), call_id=block.get("id"), arguments=arguments)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_WORD = 200
 # In lower case; `eos`, `eos_token` and `complete` come from OpenAI-compatible servers.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 # In lower case: the same prompt is blocked again. Gemini's RECITATION and OTHER may not come back.
 _BLOCKED = frozenset({"content_filter", "refusal", "safety", "blocklist", "prohibited_content", "spii", "image_safety"})
@@ -90,6 +91,7 @@ class Generation:
         calls: The tools that the model wants called, by their place in the answer.
         refused: The model said in a field of its own that it will not answer.
         tier: The service tier that the provider says it used, in its own word.
+        thought: It has thoughts, or the provider counted some. They are output that is no part of the text.
         failed: The provider says that it failed; what went wrong may follow.
         vectors: The content of an answer without text, embeddings or verdicts of a moderation, in the input's order.
     """
@@ -102,6 +104,7 @@ class Generation:
     tier: str | None = None
     calls: dict[Any, ToolCall] = field(default_factory=dict)
     refused: bool = False
+    thought: bool = False
     failed: bool = False
     vectors: list[Any] | None = None
     _bytes: int = 0
@@ -145,7 +148,8 @@ class Generation:
     @property
     def counts(self) -> dict[str, int]:
         """The usage without zeros for what there is: a server that does not count, or has not yet, states zeros."""
-        there = ("input_tokens", "output_tokens", "total_tokens") if self._bytes else ()
+        has_output = self._bytes or (self.thought and not self.usage.get("thinking_tokens"))
+        there = ("input_tokens", "output_tokens", "total_tokens") if has_output else ()
         return {name: number for name, number in self.usage.items() if number or name not in there}
 
     def used(self) -> Usage | None:
@@ -170,6 +174,18 @@ class Generation:
         return self.refused or (self.finish_reason or "").lower() in _BLOCKED
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended at its most output tokens."""
+        return (self.finish_reason or "").lower() in _CUT
+
+    @property
+    def hint(self) -> str:
+        """Why an answer has thoughts alone."""
+        if self.is_cut:
+            return "its thoughts used up all its output: raise max_output_tokens, or ask for less reasoning"
+        return "it ended after its thoughts: ask again, or for less reasoning"
+
+    @property
     def tokens_so_far(self) -> int:
         return round(self._bytes / BYTES_PER_TOKEN)
 
@@ -187,7 +203,7 @@ class Generation:
             "text": text,
             "finish_reason": self.finish_reason,
             "complete": bool(text or calls) and reason.lower() in finished,
-            **({} if text or calls else {"empty": True}),
+            **({} if text or calls else {"empty": True, **({"hint": self.hint} if self.thought else {})}),
             **({"tool_calls": calls} if calls else {}),
             "usage": self.usage or None,
             "model": self.model,

@@ -99,6 +99,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     content = candidate.get("content")
     parts = content.get("parts") if isinstance(content, dict) else None
     for piece in parts if isinstance(parts, list) else ():
+        answer.thought |= isinstance(piece, dict) and piece.get("thought") is True
         if isinstance(piece, dict) and piece.get("thought") is not True:
             answer.add_text(piece.get("text"))
             if isinstance(call := piece.get("functionCall"), dict):
@@ -119,6 +120,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     if "total_tokens" in answer.usage:
         # Gemini leaves out a count of zero: the model only thought, or the prompt was blocked.
         answer.usage.setdefault("output_tokens", 0)
+    answer.thought |= answer.usage.get("thinking_tokens", 0) > 0
 
 
 def _with_tools(usage: Any) -> Any:

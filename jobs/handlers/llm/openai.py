@@ -61,6 +61,7 @@ _NOT_TAKEN = re.compile(
     r"|not (?:permitted|allowed)|does not exist",
     re.IGNORECASE,
 )
+_THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek and most others; vLLM, OpenRouter and Ollama
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
 # OpenRouter, relays; vLLM, SGLang; DeepSeek; Z.ai: the server broke the answer off, and another attempt may bring it.
 _BROKEN_OFF = re.compile(r"error(?:_.*)?|abort|insufficient_system_resource|network_error")
@@ -240,6 +241,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         if isinstance(message, dict):
             _add_content(answer, message.get("content"))
             answer.refuse(message.get("refusal"))
+            answer.thought |= any(isinstance(message.get(name), str) and message[name] != "" for name in _THOUGHTS)
             _add_calls(answer, message.get("tool_calls"))
         reason = choice.get("finish_reason")
         answer.failed |= isinstance(reason, str) and _BROKEN_OFF.fullmatch(reason) is not None
@@ -254,6 +256,7 @@ def _add_content(answer: Generation, content: Any) -> None:
     for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
         if isinstance(part, dict) and part.get("type") in _TEXTS:
             answer.add_text(part.get("text"))
+        answer.thought |= isinstance(part, dict) and part.get("type") == "thinking"
 
 
 def _add_calls(answer: Generation, calls: Any) -> None:
@@ -284,6 +287,7 @@ def _count(answer: Generation, usage: Any) -> None:
     """
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
+        count_thoughts(answer, usage.get("completion_tokens_details"))
         details = usage.get("prompt_tokens_details")
         answer.count(details, OF_INPUT)
         if isinstance(details, dict):  # LiteLLM passes on Anthropic's own counts
@@ -299,6 +303,12 @@ def _count(answer: Generation, usage: Any) -> None:
             told["input_tokens"] += of_cache
             told["total_tokens"] = counted + of_cache
         told["output_tokens"] = max(told["output_tokens"], told["total_tokens"] - told["input_tokens"])
+
+
+def count_thoughts(answer: Generation, details: Any) -> None:
+    """Note from the details of the output whether some of it was thoughts. The output's count includes them."""
+    counted = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    answer.thought |= isinstance(counted, int | float) and counted > 0
 
 
 def knows(event: dict[str, Any]) -> bool:

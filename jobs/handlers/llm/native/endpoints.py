@@ -106,6 +106,7 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     answer.count(usage, _RESPONSE_COUNTS)
     if isinstance(usage, dict):
         answer.count(usage.get("input_tokens_details"), openai.OF_INPUT)
+        openai.count_thoughts(answer, usage.get("output_tokens_details"))
 
 
 def _add_called(answer: Generation, place: Any, item: Any) -> None:

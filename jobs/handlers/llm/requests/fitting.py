@@ -12,7 +12,6 @@ from .payload import LlmGenerate
 from .schemas import Unfit, read_fitting
 
 ANSWER_CUT = "answer_cut"
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
 
 
 def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, answer: Generation) -> dict[str, Any]:
@@ -41,10 +40,12 @@ def with_data(payload: LlmGenerate, result: dict[str, Any], dialect: Dialect, an
 
 def _fault(error: Unfit, answer: Generation) -> tuple[str, str]:
     """Return the code of an answer that does not fit, and what is wrong with it."""
-    reason = answer.finish_reason or ""
-    if reason.lower() in _CUT:
-        return ANSWER_CUT, "its most output tokens cut the answer"
+    only_thoughts = answer.thought and not answer.text.strip()
+    if answer.is_cut:
+        return ANSWER_CUT, answer.hint if only_thoughts else "its most output tokens cut the answer"
     if answer.is_blocked:
-        said = one_line(answer.text) or f"it ended with {reason}"
+        said = one_line(answer.text) or f"it ended with {answer.finish_reason}"
         return ANSWER_BLOCKED, f"the model or its provider refused to answer: {said}"
+    if only_thoughts:
+        return SCHEMA_MISMATCH, answer.hint
     return SCHEMA_MISMATCH, f"the answer does not fit its schema: {error}"
