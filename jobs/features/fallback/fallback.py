@@ -36,6 +36,9 @@ REROUTED_AT_ONCE = 200
 REROUTE_SECONDS = 1.0  # an executor claims nothing meanwhile
 LEFT_SECONDS = 60.0  # after this, a host tries again the jobs that it has left to others
 MAX_LEFT_TO_OTHERS = 20_000  # jobs that a round leaves out; each of its statements names them all
+MAX_PARTS = 256  # the values of an id's last byte
+RESTS_TIMES = 20  # how much longer than a round that sent few jobs the rest after it is
+MAX_REST_SECONDS = 30.0
 WORDS: dict[Condition, str] = {
     "rate_limited": "it waited {waited:,.0f} s for a limit",
     "unavailable": "what it called does not answer",
@@ -96,6 +99,30 @@ class SentOn(NamedTuple):
     moved: int
 
 
+class Part(NamedTuple):
+    """
+    A part of all jobs, by the last byte of their ids.
+
+    A host that must leave more than MAX_LEFT_TO_OTHERS jobs to others looks at one part after another. Otherwise it
+    would find the same ones again and again, and never the jobs behind them.
+    """
+
+    parts: int
+    part: int
+
+    def next(self, left: int) -> Part:
+        """Return the part to look at after this one, in which so many jobs were left to others."""
+        parts = self.parts
+        if left > MAX_LEFT_TO_OTHERS:
+            parts = min(2 * parts, MAX_PARTS)
+        elif left < MAX_LEFT_TO_OTHERS / 4:
+            parts = max(parts // 2, 1)
+        return Part(parts, (self.part + 1) % parts)
+
+
+WHOLE = Part(1, 0)
+
+
 class FallbackRounds:
     """
     Sends jobs on, at each cluster: a job whose payload one host cannot read is left to another.
@@ -106,34 +133,43 @@ class FallbackRounds:
 
     def __init__(self, executor: UUID, _: object = None) -> None:
         self._left: set[UUID] = set()
-        self._left_until = 0.0
+        self._left_until = self._rests_until = 0.0
+        self._part = WHOLE
 
     def do(self, now: float) -> None:
+        if now < self._rests_until:
+            return
         # A handler's fault may pass: without another try, the job would never go on where there is one host alone.
         if now >= self._left_until or len(self._left) > MAX_LEFT_TO_OTHERS:
+            self._part = self._part.next(len(self._left))
             self._left, self._left_until = set(), now + LEFT_SECONDS
-        reroute_waiting(self._left)
+        began = time.monotonic()
+        if reroute_waiting(self._left, self._part) < REROUTED_AT_ONCE:
+            # The round may have walked past many jobs of kinds that only other hosts know.
+            rest = RESTS_TIMES * (time.monotonic() - began)
+            self._rests_until = now + min(rest, MAX_REST_SECONDS)
 
     def stop(self) -> None:
         """Do nothing: no round leaves anything running."""
 
 
-def reroute_waiting(left: set[UUID] | None = None) -> int:
+def reroute_waiting(left: set[UUID] | None = None, part: Part = WHOLE) -> int:
     """
     Send jobs another way if they waited too long for a limit or their target is out; a bounded number at once.
 
     Args:
         left: Jobs to leave to other hosts. A job whose payload cannot be read here is added: otherwise each call would
             choose it again.
+        part: The jobs among which to look.
 
     Returns:
         How many went on. The next call takes the jobs that remain after REROUTE_SECONDS.
     """
     left = set() if left is None else left
     total, found, until = 0, REROUTED_AT_ONCE, time.monotonic() + REROUTE_SECONDS
-    while found >= REROUTED_AT_ONCE and time.monotonic() < until:
+    while found >= REROUTED_AT_ONCE and len(left) <= MAX_LEFT_TO_OTHERS and time.monotonic() < until:
         with transaction.atomic():
-            rows = _chosen(left)
+            rows = _chosen(left, part)
             found = len(rows)
             sent = reroute(rows)
             stuck = {row.id for row in rows} - sent.going - sent.unread.keys()
@@ -148,8 +184,8 @@ def reroute_waiting(left: set[UUID] | None = None) -> int:
     return total
 
 
-def _chosen(left: Collection[UUID]) -> list[WaitsForWay]:
-    parameters = {"most": REROUTED_AT_ONCE, "kinds": kinds_with_ways(), "left": list(left)}
+def _chosen(left: Collection[UUID], part: Part) -> list[WaitsForWay]:
+    parameters = {"most": REROUTED_AT_ONCE, "kinds": kinds_with_ways(), "left": list(left), **part._asdict()}
     return [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", parameters)]
 
 

@@ -7,7 +7,8 @@
 --
 -- params  most: jobs found by each of the two searches;
 --         kinds: the kinds whose payloads can be read here;
---         left: jobs that are left to other hosts
+--         left: jobs that are left to other hosts;
+--         parts, part: look at one of so many parts of all jobs, 0 being the first
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns for each job the reason, and the columns from which its other way is made
@@ -15,6 +16,7 @@ WITH waited AS MATERIALIZED (
     SELECT id, 'rate_limited' AS reason FROM jobs_job
      WHERE fallback_at <= {{now}} AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held
        AND kind = ANY(%(kinds)s::text[]) AND id NOT IN (SELECT unnest(%(left)s::uuid[]))
+       AND (%(parts)s::int = 1 OR get_byte(uuid_send(id), 15) %% %(parts)s::int = %(part)s::int)
      ORDER BY fallback_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
@@ -28,6 +30,7 @@ WITH waited AS MATERIALIZED (
               AND id IS DISTINCT FROM breaker.probe_job_id
               AND (scheduled_at IS NULL OR status = 'rate_limited')
               AND kind = ANY(%(kinds)s::text[]) AND id NOT IN (SELECT unnest(%(left)s::uuid[]))
+              AND (%(parts)s::int = 1 OR get_byte(uuid_send(id), 15) %% %(parts)s::int = %(part)s::int)
             LIMIT %(most)s::int
               FOR UPDATE SKIP LOCKED) AS job
      WHERE breaker.opened_at IS NOT NULL

@@ -21,7 +21,7 @@ from jobs.classify import Failure
 from jobs.executor.duties import Duties
 from jobs.executor.pump import PLANNING
 from jobs.features.fallback import fallback, ways
-from jobs.features.fallback.fallback import WaitsForWay, _way_of, move_another_way, reroute_waiting
+from jobs.features.fallback.fallback import FallbackRounds, WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.features.recovery.replay import repair
 from jobs.features.watches.watch_unserved import watch_unserved
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.django_db
 
 KEY, SECRET = ("k1", Fernet.generate_key().decode()), Fernet.generate_key().decode()
 QUESTION = "Why is the sky blue? " * 20  # 105 tokens by the stand-ins' rule
-CHOOSING = {"most": 200, "kinds": ["llm.generate"], "left": []}
+CHOOSING = {"most": 200, "kinds": ["llm.generate"], "left": [], "parts": 1, "part": 0}
 OTHER = {"provider": "gemini", "credential": "g", "model": "large-1"}
 
 
@@ -304,6 +304,38 @@ def test_a_host_tries_again_after_a_while_what_it_could_not_read(monkeypatch):
     only.do(2.0)
     assert way_of(job)[3] == 0
     only.do(1.0 + fallback.LEFT_SECONDS)
+    assert way_of(job)[3] == 1
+
+
+def test_a_host_comes_to_the_jobs_behind_however_many_it_cannot_read(monkeypatch):
+    monkeypatch.setattr(fallback, "MAX_LEFT_TO_OTHERS", 3)
+    monkeypatch.setattr(fallback, "REROUTED_AT_ONCE", 2)
+    monkeypatch.setattr(fallback, "RESTS_TIMES", 0)
+    open_credentials()
+    for _ in range(40):
+        park(submit({**OTHER, "after_seconds": 0}, system="broken"), waited=9)
+    job, only = submit({**OTHER, "after_seconds": 0}), FallbackRounds(uuid4())
+    park(job, waited=3)
+    tell_no_ways_of_broken(monkeypatch)
+    parts = set()
+    for turn in range(200):
+        only.do(31.0 * turn)
+        parts.add(only._part)
+        if way_of(job)[3]:
+            break
+    assert way_of(job)[3] == 1
+    assert max(parts).parts <= fallback.MAX_PARTS
+
+
+def test_a_round_that_finds_little_rests_as_long_as_it_took_many_times(monkeypatch):
+    monkeypatch.setattr(fallback, "RESTS_TIMES", 1e9)  # however fast this host is
+    open_credentials()
+    job, only = submit({**OTHER, "after_seconds": 0}), FallbackRounds(uuid4())
+    only.do(1.0)
+    park(job, waited=3)
+    only.do(2.0)
+    assert way_of(job)[3] == 0
+    only.do(1.0 + fallback.MAX_REST_SECONDS)
     assert way_of(job)[3] == 1
 
 
