@@ -27,6 +27,13 @@ class LimitChanged(QueueOpsError):
     status = 409
 
 
+class SharedLimit(QueueOpsError):
+    """Projects share it, so an operator changes it. A key may give its own project another capacity: an override."""
+
+    code = "shared_limit"
+    status = 403
+
+
 class OperatorsCap(QueueOpsError):
     """How many calls may be in flight at once is said by operators; a key of the project sees it."""
 

@@ -19,9 +19,8 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api.answers import Removed
 from ratelimits.api.inputs import Reasoned
-from ratelimits.errors import UnknownLimit
+from ratelimits.errors import SharedLimit, UnknownLimit
 from ratelimits.limiter.view.gauges import CounterGauge, gauges
-from ratelimits.limits.api.errors import SharedLimit
 from ratelimits.limits.catalogue import overrides_in_force
 from ratelimits.limits.overrides import delete_override, set_override
 from ratelimits.limits.save_limit import SavedLimit

@@ -6,12 +6,14 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
+import django_filters
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queueops.core.errors import ForeignUser
 from queueops.rest.errors import InvalidInput, InvalidQuery
+from queueops.rest.filtering import FilterSet, TruthFilter
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.callers.authentication import Caller
@@ -25,7 +27,6 @@ from ratelimits.usage.standings import standing
 
 from . import answers, examples, inputs
 from .events import Malformed, Reading, read_events
-from .filters import UsageEventFilterSet, UserMonthFilterSet
 from .serializers import UsageEventSerializer, UserMonthSerializer
 
 SEE = Need(Scope.USAGE, "ratelimits.view_usagetracking")
@@ -60,6 +61,15 @@ def operator_of(caller: Caller) -> str:
 
 def of_user(rows: QuerySet[Row], user_id: UUID | None) -> QuerySet[Row]:
     return rows if user_id is None else rows.filter(user_id=user_id)
+
+
+class UserMonthFilterSet(FilterSet):
+    user_id = django_filters.UUIDFilter()
+    month = django_filters.CharFilter(field_name="month_year")
+
+
+class UsageEventFilterSet(UserMonthFilterSet):
+    over_limit = TruthFilter()
 
 
 class ReserveUsageView(CallerView):
