@@ -77,6 +77,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "or take another model; then requeue."
     ),
     ANSWER_BLOCKED: "The model refuses this prompt. Say it in another way, or take another model; then requeue.",
+    "no_vector": "The model makes no vector of this text. Change it, or take another model; then requeue.",
     "answer_cut": "The answer needs more output tokens than it may have. Raise max_output_tokens, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_too_large": (
@@ -128,7 +129,9 @@ UNSTORABLE_ESCAPE = re.compile(
 _ASKS_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY})
 UNANSWERED = frozenset({"timeout", "connection_broken"})
 # Codes that say more than the status beside them, whose remedy could even repeat the effect of an unknown outcome.
-_SAY_MORE = frozenset({OUTCOME_UNKNOWN, CONTEXT_TOO_LONG, NO_QUOTA, ANSWER_BLOCKED, SCHEMA_MISMATCH, *OF_RECEIVERS})
+_SAY_MORE = frozenset(
+    {OUTCOME_UNKNOWN, CONTEXT_TOO_LONG, NO_QUOTA, ANSWER_BLOCKED, SCHEMA_MISMATCH, "no_vector", *OF_RECEIVERS}
+)
 DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
 
 

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from jobs.classify import REMEDIES_BY_CODE, failure_of, is_outage, is_retryable
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.connections import close
 from jobs.handlers.llm.native.embed import LlmEmbed, embed
@@ -107,7 +108,7 @@ def test_a_vector_whose_text_nobody_can_tell_is_given_to_none(places):
     ("answer", "words"),
     [
         ({"data": [{"embedding": [1.0]}]}, "2 texts were sent, and 1 vectors came back"),
-        ({"data": [{"embedding": [1.0]}, {"embedding": None}]}, "an embedding is no list of numbers"),
+        ({"data": [{"embedding": [None]}, {"embedding": None}]}, "an embedding is no list of numbers"),
         ({"data": [1, 2]}, "an embedding is no list of numbers"),
         ({"choices": []}, "of no known form"),
     ],
@@ -117,6 +118,34 @@ def test_an_answer_that_is_none_is_never_taken_for_one(answer, words):
         answered(answer, ["a", "b"])
     assert words in error.value.message
     assert error.value.outcome == "unknown"
+
+
+def test_a_text_without_a_vector_fails_alone_with_its_share_and_the_others_have_theirs():
+    data = [{"index": 1, "embedding": [None, None]}, {"index": 0, "embedding": [1.0, 2.0]}]
+    answer = {"data": data, "model": "m", "usage": {"prompt_tokens": 20}}
+    done, failed = answered(answer, ["a" * 40, "b" * 40])
+    assert (done.result["embedding"], done.usage.input_tokens) == ([1.0, 2.0], 10)
+    assert (failed.code, failed.outcome, failed.used[0], failed.used[1].input_tokens) == (
+        "malformed_answer",
+        "unknown",
+        10,
+        10,
+    )
+
+
+@every_case("words", ["unsupported value: NaN", "unsupported value: +Inf"])
+def test_a_text_of_which_the_model_makes_no_numbers_is_found_out_and_not_asked_for_again(words):
+    error = {"error": {"message": f"failed to encode response: json: {words}", "type": "api_error"}}
+    with pytest.raises(Bisect):
+        answered(error, ["a", "b"], status=500)
+    with pytest.raises(ProviderError) as failed:
+        answered(error, ["a"], status=500)
+    told = failure_of(failed.value)
+    assert (told.code, told.status, told.remedy) == ("no_vector", 400, REMEDIES_BY_CODE["no_vector"])
+    assert not is_retryable(told, repeatable=True)
+    assert not is_outage(told)
+    with pytest.raises(ProviderError):
+        answered({"error": "out of memory"}, ["a", "b"], status=500)
 
 
 def test_where_one_text_is_refused_the_others_go_without_it():

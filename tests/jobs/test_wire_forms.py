@@ -240,6 +240,21 @@ def test_a_models_answer_that_is_no_call_of_a_tool_is_asked_for_again_and_paid_f
     assert (told.code, is_retryable(told, repeatable=True)) == (SCHEMA_MISMATCH, True)
 
 
+def test_a_quota_is_told_in_a_stream_by_each_servers_name_for_it():
+    for code in (
+        "rate_limit_exceeded",
+        "rate_limit_reached_error",
+        "rate_limited",
+        "too_many_requests_error",
+        "token_quota_exceeded",
+        "ThrottlingException",
+        "engine_overloaded_error",
+    ):
+        told = broken_off("openai", {"error": {"type": code, "message": "Please try again after 3 seconds"}})
+        assert (told.status, told.push_back and told.push_back.retry_after) == (429, 3), code
+    assert broken_off("openai", {"error": {"type": "rates", "message": "oh"}}).status is None
+
+
 def test_content_that_is_blocked_in_a_stream_is_not_asked_for_again():
     begun = {"choices": [{"delta": {"content": "Half"}}], "usage": {"prompt_tokens": 40, "completion_tokens": 3}}
     for error in ({"code": "data_inspection_failed", "message": "oh"}, {"message": "Content Exists Risk", "code": 400}):
@@ -449,6 +464,17 @@ def test_what_gateways_count_of_anthropics_cache_is_input_and_no_output(counts, 
         cached.get("cache_read_input_tokens", 66),
         cached.get("cache_creation_input_tokens"),
     )
+
+
+def test_a_call_whose_pieces_have_ids_of_their_own_stays_one_with_its_first_id():
+    pieces = [("call-1", "f", ""), ("call-2", None, '{"city": "'), ("call-3", None, 'Paris"}')]
+    chunks = [
+        {"index": 0, "id": call_id, "function": {"name": name, "arguments": text}} for call_id, name, text in pieces
+    ]
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    for one in chunks:
+        reader.take(f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [one]}}]})}\n\n".encode())
+    assert reader.answer.result()["tool_calls"] == [{"name": "f", "arguments": {"city": "Paris"}, "id": "call-1"}]
 
 
 @every_case("indexes", [(0, 0), (None, None), (0, 1)])

@@ -56,6 +56,7 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "dashscope_overdue": (402, "credit_gone", None, False, True),
     "dashscope_tokens_a_minute": (429, "insufficient_quota", ("tokens", None), True, False),
     "dashscope_free_tier_of_a_model": (403, "http_403", None, False, False),  # other models go on
+    "tgi_generation": (424, "http_424", None, True, False),
     "groq_json": (400, SCHEMA_MISMATCH, None, True, False),
     "groq_tool": (400, SCHEMA_MISMATCH, None, True, False),
     "minimax_no_credit": (402, "credit_gone", None, False, True),

@@ -123,7 +123,7 @@ class Generation:
         """Take a call of a tool, or a piece of its arguments, which come as text or whole."""
         call = self.calls.setdefault(place, ToolCall())
         call.name = _word(name) or call.name
-        call.id = _word(call_id) or call.id
+        call.id = call.id or _word(call_id)  # some servers give each piece another
         if isinstance(arguments, str):
             call.pieces.append(arguments)
             self._bytes += len(arguments.encode(errors="replace"))

@@ -25,8 +25,6 @@ from .dialect import Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
-# Inside a stream, a 429 has these names.
-_REFUSED = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests"})
 # MiniMax's own API says with these codes, under status 200, what others say with a status.
 _OF_MINIMAX = {
     1001: 504,
@@ -43,6 +41,11 @@ _OF_MINIMAX = {
     2056: 429,
 }
 _OF_ITS_SERVERS = range(2_000)  # its other codes: below, its servers failed; above, the request is wrong
+# Inside a stream, a 429 has such names: OpenAI's, Anthropic's, Mistral's, Cerebras', Bedrock's, Moonshot's.
+_REFUSED = re.compile(
+    r"rate_limit(?:ed|_.*)?|too_many_(?:requests|tokens).*|throttling.*|(?:token|request)_quota_exceeded|engine_overloaded.*",
+    re.IGNORECASE,
+)
 # Anthropic and OpenAI say with these that their servers fail, for minutes, under status 200.
 _OUTAGES = {
     "api_error": 500,
@@ -84,7 +87,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         outcome="answered",
         details={**({} if error else {"excerpt": excerpt}), **asks_again(response)},
         push_back=push_back,
-        repeat=_repeat(code),
+        repeat=_repeat(code, response.status),
     )
 
 
@@ -150,7 +153,8 @@ def error_event(
         broke_off = f"{service} broke off: {said}"
         return ProviderError(HTTPStatus.BAD_REQUEST.value, broke_off, code=fault, outcome="answered", used=used)
     codes, code = codes_of(error), _code(error, dialect.words) or "stream_error"
-    status = HTTPStatus.TOO_MANY_REQUESTS.value if _REFUSED & codes else _status_of(error.get("code"))
+    is_refused = any(map(_REFUSED.fullmatch, codes))
+    status = HTTPStatus.TOO_MANY_REQUESTS.value if is_refused else _status_of(error.get("code"))
     outage = max((_OUTAGES[code] for code in codes & _OUTAGES.keys()), default=None)
     push_back = None
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -241,9 +245,9 @@ def _said(error: dict[str, Any], secrets: tuple[str, ...]) -> str:
     return one_line(storable(message, secrets)) if isinstance(message, str) else ""
 
 
-def _repeat(code: str) -> bool | None:
-    """Return True if another answer may fit, though the status says that the request is at fault."""
-    return True if code == SCHEMA_MISMATCH else None
+def _repeat(code: str, status: int | None = None) -> bool | None:
+    """Return True if another answer may fit, though the status says that the request is at fault; see TGI's 424."""
+    return True if code == SCHEMA_MISMATCH or status == HTTPStatus.FAILED_DEPENDENCY else None
 
 
 def _code(error: dict[str, Any], words: ErrorWords) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ from .endpoints import ENDPOINTS, MAX_GEMINI_INPUTS
 # OpenAI takes 300,000 tokens in a call, and a token has at least two bytes on average; see wire-facts.md.
 MAX_BYTES_TOGETHER = 600_000
 OF_ONE_INPUT = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY})
+NO_VECTOR, NO_NUMBERS = "no_vector", "an embedding is no list of numbers"
+_NOT_A_NUMBER = re.compile(r"unsupported value: (?:NaN|[+-]Inf)")
 _ENDPOINTS = {"openai": "/v1/embeddings", "gemini": "batchEmbedContents"}
 OURS = frozenset({"model", "input", "content", "requests", "dimensions", "outputDimensionality", "encoding_format"})
 
@@ -96,10 +99,10 @@ class LlmEmbed(ModelPayload):
     ),
     **ASKS_A_MODEL,
 )
-async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done]:
+async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done | ProviderError]:
     """
     Make a vector of a text. Waiting texts for one model leave together, as one call: one request of the provider's
-    quota, and the tokens of each.
+    quota, and the tokens of each. A text of which the model makes no vector fails alone.
     """
     first, payload = jobs[0], jobs[0].payload
     credential = credential_of(first)
@@ -110,18 +113,36 @@ async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done]:
     try:
         reader, secrets = await ask(first, endpoint.dialect, request, seconds=payload.timeout_seconds)
     except ProviderError as error:
-        if error.status in OF_ONE_INPUT and len(jobs) > 1:
+        makes_none = _makes_no_vector(error)
+        if (makes_none or error.status in OF_ONE_INPUT) and len(jobs) > 1:
             raise Bisect from error  # the provider refuses one of the texts and does not say which
+        if makes_none:
+            status = HTTPStatus.BAD_REQUEST.value
+            raise ProviderError(status, error.message, code=NO_VECTOR, outcome="answered") from error
         raise
     answer, service = reader.answer, payload.service_name
     vectors = await off_loop(_vectors, answer.vectors or [], payload, size=100 * len(jobs) * 1_000)
     if len(vectors) != len(jobs):
         raise llm_errors.malformed(service, f"{len(jobs)} texts were sent, and {len(vectors)} vectors came back")
     uses = _shares(answer.used(), [job.payload.cost().known for job in jobs])
+    if all(vector is None for vector in vectors):
+        raise llm_errors.malformed(service, NO_NUMBERS)
     return [
-        Done(storable({**vector, "model": answer.model}, secrets), usage=usage)
+        Done(storable({**vector, "model": answer.model}, secrets), usage=usage) if vector else _without(service, usage)
         for vector, usage in zip(vectors, uses, strict=True)
     ]
+
+
+def _makes_no_vector(error: ProviderError) -> bool:
+    """Whether a server found no numbers for one text, which Ollama says with a 500; each attempt would say the same."""
+    return error.status == HTTPStatus.INTERNAL_SERVER_ERROR and _NOT_A_NUMBER.search(error.message) is not None
+
+
+def _without(service: str, usage: Usage | None) -> ProviderError:
+    """Return the error of a text whose vector is none, while others of its call have theirs."""
+    error = llm_errors.malformed(service, NO_NUMBERS)
+    error.used = (None if usage is None else usage.tokens, usage)
+    return error
 
 
 def _body(payloads: Sequence[LlmEmbed]) -> dict[str, Any]:
@@ -145,12 +166,12 @@ def _body(payloads: Sequence[LlmEmbed]) -> dict[str, Any]:
     }
 
 
-def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any]]:
+def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any] | None]:
     """
-    Read the vectors in the order of the texts; OpenAI's entries may have an `index`.
+    Read the vectors in the order of the texts, None for an entry that is no vector; OpenAI's may have an `index`.
 
     Raises:
-        ProviderError: An entry is not a vector, or nobody can tell which text it is of.
+        ProviderError: Nobody can tell which text an entry is of.
     """
     name = "embedding" if payload.provider == "openai" else "values"
     entries = [one if isinstance(one, dict) else {} for one in told]
@@ -165,11 +186,11 @@ def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any]]:
     return [_vector(one.get(name), payload) for one in entries]
 
 
-def _vector(value: Any, payload: LlmEmbed) -> dict[str, Any]:
+def _vector(value: Any, payload: LlmEmbed) -> dict[str, Any] | None:
     if isinstance(value, str) and payload.encoding == "base64":
         return {"embedding": value, "dimensions": len(value.rstrip("=")) * 3 // 4 // 4}
     if not isinstance(value, list) or not all(isinstance(one, int | float) for one in value):
-        raise llm_errors.malformed(payload.service_name, "an embedding is no list of numbers")
+        return None  # some servers write null for what is not a number
     if payload.encoding == "float":
         return {"embedding": value, "dimensions": len(value)}
     return {"embedding": b64encode(struct.pack(f"<{len(value)}f", *value)).decode(), "dimensions": len(value)}
