@@ -16,7 +16,7 @@ from jobs.handlers.registry import all_handlers
 from jobs.querysets import TaggedQuerySet
 from jobs.states import Priority
 from queueops.core.values.tags import split_tags
-from queueops.screens.filters import Choice, ExactId, ExactText
+from queueops.screens.filters import Choice, ExactText
 
 
 class KindFilter(Choice):
@@ -32,9 +32,7 @@ class KindFilter(Choice):
 class PriorityFilter(Choice):
     title = "priority"
     parameter_name = "priority"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Priority.choices)
+    choices_offered = Priority.choices
 
 
 class ServiceFilter(ExactText):
@@ -66,8 +64,3 @@ def tags_shown(screen: str, names: Iterable[str]) -> SafeString | None:
     href = reverse(f"admin:{screen}_changelist")
     links = ((href, urlencode({"tags": name}), name) for name in names)
     return format_html_join(" ", '<a class="qo-tag" href="{}?{}">{}</a>', links) or None
-
-
-class BatchFilter(ExactId):
-    title = "batch id"
-    parameter_name = "batch_id"

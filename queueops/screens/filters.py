@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -29,15 +30,29 @@ def projects_listed(chosen: str | None) -> list[str]:
 
 
 class Choice(DropdownFilter):
-    """Filters by one value of the column `column` or, if that is empty, of the column named like `parameter_name`."""
+    """
+    Filters by one value of the column `column` or, if that is empty, of the column named like `parameter_name`.
+
+    Attributes:
+        choices_offered: Values with their labels; a filter that reads its choices overrides `lookups`.
+        conditions: For values that stand for conditions on other columns; another value then finds nothing.
+    """
 
     column = ""
+    choices_offered: Sequence[tuple[Any, Any]] = ()
+    conditions: Mapping[str, Mapping[str, Any]] = {}
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, Any]]:
+        return list(self.choices_offered)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if not self.value():
+        chosen = self.value()
+        if not chosen:
             return queryset
+        if self.conditions:
+            return queryset.filter(**self.conditions[chosen]) if chosen in self.conditions else queryset.none()
         try:
-            return queryset.filter(**{self.column or self.parameter_name: self.value()})
+            return queryset.filter(**{self.column or self.parameter_name: chosen})
         except ValidationError as error:  # the value does not fit the column's type
             raise IncorrectLookupParameters(error) from error
 
@@ -76,3 +91,8 @@ class ExactId(TextFilter):
 class UserFilter(ExactId):
     title = "user id"
     parameter_name = "user_id"
+
+
+class BatchFilter(ExactId):
+    title = "batch id"
+    parameter_name = "batch_id"

@@ -15,7 +15,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
+from jobs.admin.filters import ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
 from jobs.admin.jobs.form import REQUEUE_WITH_CHANGES
 from jobs.admin.jobs.timeline import log_text
 from jobs.admin.matching import Matching, MatchingMixin
@@ -30,7 +30,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
-from queueops.screens.filters import Choice, ProjectFilter
+from queueops.screens.filters import BatchFilter, Choice, ProjectFilter
 from queueops.screens.formatting import NOTHING
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, IdSearchMixin, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
@@ -52,9 +52,7 @@ class ResolutionFilter(Choice):
     title = "state"
     parameter_name = "resolution"
     all_option = ["", "open"]
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [*Resolution.choices, ("any", "all")]
+    choices_offered = (*Resolution.choices, ("any", "all"))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
         chosen = self.value()

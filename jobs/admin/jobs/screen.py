@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, TagFilter
+from jobs.admin.filters import KindFilter, PriorityFilter, ServiceFilter, TagFilter
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.states import JobStateFilter, state_badge, until_when
 from jobs.aging import effective_priority
@@ -43,7 +43,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
-from queueops.screens.filters import ProjectFilter, UserFilter
+from queueops.screens.filters import BatchFilter, ProjectFilter, UserFilter
 from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.models import Project

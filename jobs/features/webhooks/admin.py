@@ -247,10 +247,7 @@ class WebhookFilter(Choice):
 class MessageEventFilter(Choice):
     title = "event"
     parameter_name = "event"
-    column = "event"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Event.choices)
+    choices_offered = Event.choices
 
 
 def _about(delivery: WebhookDelivery) -> SafeString | str:

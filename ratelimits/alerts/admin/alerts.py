@@ -79,9 +79,7 @@ ACKNOWLEDGE = Verb(
 class AlertStateFilter(Choice):
     title = "state"
     parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(state, state) for state in STATES]
+    choices_offered = [(state, state) for state in STATES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
         return queryset.filter(**STATES.get(self.value() or "", {}))
@@ -90,17 +88,13 @@ class AlertStateFilter(Choice):
 class SeverityFilter(Choice):
     title = "severity"
     parameter_name = "severity"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(QuotaAlert.Severity.choices)
+    choices_offered = QuotaAlert.Severity.choices
 
 
 class AlertKindFilter(Choice):
     title = "kind"
     parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(QuotaAlert.Kind.choices)
+    choices_offered = QuotaAlert.Kind.choices
 
 
 class AlertServiceFilter(Choice):

@@ -9,14 +9,13 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import time_column
-from queueops.screens.filters import Choice, ExactId, ProjectFilter, UserFilter
+from queueops.screens.filters import BatchFilter, Choice, ProjectFilter, UserFilter
 from queueops.screens.paging import IdSearchMixin, NumberedListMixin
 from queueops.screens.verbs import ReadOnlyMixin
 from ratelimits.models import Spend, Via
@@ -25,26 +24,12 @@ from ratelimits.money.amounts import shown
 from . import report
 from .pricing import ACTION
 
-MARKS: dict[str, dict[str, Any]] = {"unpriced": {"money": None}, "unknown": {"kind": Spend.Kind.UNKNOWN}}
-
-
-class SpendBatchFilter(ExactId):
-    title = "batch id"
-    parameter_name = "batch_id"
-
 
 class SpendMarkFilter(Choice):
     title = "marked"
     parameter_name = "marked"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("unpriced", "without a price"), ("unknown", "cost not known")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = self.value()
-        if not chosen:
-            return queryset
-        return queryset.filter(**MARKS[chosen]) if chosen in MARKS else queryset.none()
+    choices_offered = (("unpriced", "without a price"), ("unknown", "cost not known"))
+    conditions = {"unpriced": {"money": None}, "unknown": {"kind": Spend.Kind.UNKNOWN}}
 
 
 @admin.register(Spend)
@@ -52,7 +37,7 @@ class SpendAdmin(ReadOnlyMixin, IdSearchMixin, NumberedListMixin, QueueAdmin):
     list_display = ("job", "of_project", "by_model", "used", "money_shown", "when")
     list_display_links = None
     sortable_by = ()
-    list_filter = (ProjectFilter, UserFilter, SpendBatchFilter, SpendMarkFilter)
+    list_filter = (ProjectFilter, UserFilter, BatchFilter, SpendMarkFilter)
     list_filter_submit = True
     list_before_template = "admin/ratelimits/spend/tools.html"
     search_fields = ("pk",)

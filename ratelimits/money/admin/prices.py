@@ -69,9 +69,7 @@ class ProviderFilter(Choice):
 class ViaFilter(Choice):
     title = "way"
     parameter_name = "via"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(str(value), str(label)) for value, label in Via.choices]
+    choices_offered = Via.choices
 
 
 @admin.register(Price)

@@ -16,11 +16,6 @@ from .parts import is_month
 
 EVERY_MONTH = "any"
 MONTHS_OFFERED = 24
-LEVELS: dict[str, dict[str, Any]] = {
-    "near": {"level__gte": NEAR, "level__lt": PASSED},
-    "over": {"level": PASSED},
-}
-MARKS: dict[str, dict[str, Any]] = {"over": {"over_limit": True}, "correction": {"correction": True}}
 
 
 def this_month() -> str:
@@ -68,27 +63,12 @@ class ThisMonthFilter(MonthFilter):
 class LevelFilter(Choice):
     title = "level"
     parameter_name = "level"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("near", f"near: {NEAR} % to all of the quota"), ("over", "over the quota")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return _those(queryset, LEVELS, self.value())
+    choices_offered = (("near", f"near: {NEAR} % to all of the quota"), ("over", "over the quota"))
+    conditions = {"near": {"level__gte": NEAR, "level__lt": PASSED}, "over": {"level": PASSED}}
 
 
 class MarkFilter(Choice):
     title = "marked"
     parameter_name = "marked"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("over", "over the limit"), ("correction", "corrections")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return _those(queryset, MARKS, self.value())
-
-
-def _those(queryset: QuerySet[Any], choices: dict[str, dict[str, Any]], chosen: str | None) -> QuerySet[Any]:
-    """Filter by a choice. An unknown choice finds nothing, an empty one filters nothing."""
-    if not chosen:
-        return queryset
-    return queryset.filter(**choices[chosen]) if chosen in choices else queryset.none()
+    choices_offered = (("over", "over the limit"), ("correction", "corrections"))
+    conditions = {"over": {"over_limit": True}, "correction": {"correction": True}}

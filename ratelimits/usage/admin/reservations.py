@@ -40,10 +40,7 @@ class ReservationStateFilter(Choice):
     title = "state"
     parameter_name = "status"
     all_option = ["", "active"]
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        ended = [choice for choice in Status.choices if choice[0] != Status.ACTIVE]
-        return [*ended, (EVERY_STATE, "all")]
+    choices_offered = (*(choice for choice in Status.choices if choice[0] != Status.ACTIVE), (EVERY_STATE, "all"))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value() == EVERY_STATE or request.GET.get("q"):
