@@ -218,6 +218,8 @@ def test_credit_that_ends_inside_an_answer_is_gone():
     with pytest.raises(ProviderError) as failed:
         reader.take(b'data: {"error": {"code": 402, "message": "This request requires more credits."}}\n\n')
     assert (failed.value.status, failed.value.code) == (402, "credit_gone")
+
+
 def test_content_that_a_provider_does_not_take_is_told_as_that():
     blocked = [name for name, meaning in MEANING.items() if meaning[1] == ANSWER_BLOCKED]
     assert {refused(name).remedy for name in blocked} == {REMEDIES_BY_CODE[ANSWER_BLOCKED]}

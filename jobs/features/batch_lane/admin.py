@@ -165,8 +165,8 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
             for title, given in self.fieldsets
         ]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: ProviderBatch | None = None) -> list[str]:
-        return [str(name) for _, options in self.fieldsets for name in options["fields"]]
+    def get_readonly_fields(self, request: HttpRequest, obj: ProviderBatch | None = None) -> tuple[str, ...]:
+        return tuple(str(name) for _, options in self.fieldsets for name in options["fields"])
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         identifier = as_uuid(str(object_id))

@@ -38,7 +38,7 @@ LEFT_SECONDS = 60.0  # after this, a host tries again the jobs that it has left 
 MAX_LEFT_TO_OTHERS = 20_000  # jobs that a round leaves out; each of its statements names them all
 MAX_PARTS = 256  # the values of an id's last byte
 RESTS_TIMES = 20  # how much longer than a round that sent few jobs the rest after it is
-MAX_REST_SECONDS = 30.0
+MAX_REROUTE_REST_SECONDS = 30.0
 WORDS: dict[Condition, str] = {
     "rate_limited": "it waited {waited:,.0f} s for a limit",
     "unavailable": "what it called does not answer",
@@ -99,7 +99,7 @@ class SentOn(NamedTuple):
     moved: int
 
 
-class Part(NamedTuple):
+class IdPart(NamedTuple):
     """
     A part of all jobs, by the last byte of their ids.
 
@@ -110,17 +110,17 @@ class Part(NamedTuple):
     parts: int
     part: int
 
-    def next(self, left: int) -> Part:
+    def next(self, left: int) -> IdPart:
         """Return the part to look at after this one, in which so many jobs were left to others."""
         parts = self.parts
         if left > MAX_LEFT_TO_OTHERS:
             parts = min(2 * parts, MAX_PARTS)
         elif left < MAX_LEFT_TO_OTHERS / 4:
             parts = max(parts // 2, 1)
-        return Part(parts, (self.part + 1) % parts)
+        return IdPart(parts, (self.part + 1) % parts)
 
 
-WHOLE = Part(1, 0)
+ALL_JOBS = IdPart(1, 0)
 
 
 class FallbackRounds:
@@ -134,7 +134,7 @@ class FallbackRounds:
     def __init__(self, executor: UUID, _: object = None) -> None:
         self._left: set[UUID] = set()
         self._left_until = self._rests_until = 0.0
-        self._part = WHOLE
+        self._part = ALL_JOBS
 
     def do(self, now: float) -> None:
         if now < self._rests_until:
@@ -147,13 +147,13 @@ class FallbackRounds:
         if reroute_waiting(self._left, self._part) < REROUTED_AT_ONCE:
             # The round may have walked past many jobs of kinds that only other hosts know.
             rest = RESTS_TIMES * (time.monotonic() - began)
-            self._rests_until = now + min(rest, MAX_REST_SECONDS)
+            self._rests_until = now + min(rest, MAX_REROUTE_REST_SECONDS)
 
     def stop(self) -> None:
         """Do nothing: no round leaves anything running."""
 
 
-def reroute_waiting(left: set[UUID] | None = None, part: Part = WHOLE) -> int:
+def reroute_waiting(left: set[UUID] | None = None, part: IdPart = ALL_JOBS) -> int:
     """
     Send jobs another way if they waited too long for a limit or their target is out; a bounded number at once.
 
@@ -184,7 +184,7 @@ def reroute_waiting(left: set[UUID] | None = None, part: Part = WHOLE) -> int:
     return total
 
 
-def _chosen(left: Collection[UUID], part: Part) -> list[WaitsForWay]:
+def _chosen(left: Collection[UUID], part: IdPart) -> list[WaitsForWay]:
     parameters = {"most": REROUTED_AT_ONCE, "kinds": kinds_with_ways(), "left": list(left), **part._asdict()}
     return [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", parameters)]
 

@@ -38,7 +38,9 @@ MAX_HELD_COUNTED = 10_000  # jobs that wait for one breaker
 # Without this setting, each part would begin with a bitmap of all parked jobs if the planner expects few of them.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
-FORGET_SECONDS = 30.0  # between two looks, each of which reads the waiting jobs of projects with a failing address
+FORGET_BREAKERS_SECONDS = (
+    30.0  # between two looks, each of which reads the waiting jobs of projects with a failing address
+)
 MAX_JOBS_READ = 100_000  # of a project, service and call type
 
 
@@ -137,7 +139,7 @@ class BreakerDuty:
         now = time.monotonic()
         is_due = now >= self._forget_at
         if is_due:
-            self._forget_at = now + FORGET_SECONDS
+            self._forget_at = now + FORGET_BREAKERS_SECONDS
         tend_breakers(forgets=is_due)
 
 

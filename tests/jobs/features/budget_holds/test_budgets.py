@@ -210,7 +210,7 @@ def priced(unit: str, *, via: str = "live", amount: int = 2_000_000) -> None:
     prices.forget()
 
 
-def hold(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
+def hold(monkeypatch: pytest.MonkeyPatch, **most: Any) -> None:
     """Two jobs that can use so much at most are held, because their model has no price."""
     unstated(monkeypatch, most=lambda _: Usage(**most))
     make_project(PROJECT)

@@ -335,7 +335,7 @@ def test_a_round_that_finds_little_rests_as_long_as_it_took_many_times(monkeypat
     park(job, waited=3)
     only.do(2.0)
     assert way_of(job)[3] == 0
-    only.do(1.0 + fallback.MAX_REST_SECONDS)
+    only.do(1.0 + fallback.MAX_REROUTE_REST_SECONDS)
     assert way_of(job)[3] == 1
 
 
