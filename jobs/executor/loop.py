@@ -47,7 +47,7 @@ from jobs.handlers.registry import (
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import complete_here
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
-from jobs.services.finish.result_text import PartialTooLarge, ResultTooLarge, partial_text, result_text
+from jobs.services.finish.result_text import partial_text, result_text
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.client import CallNotes, call_notes
@@ -361,7 +361,7 @@ class HandlerLoop:
         return None if run.ending == CANCELLED else replace(outcome, result=text)
 
     @staticmethod
-    def _told(outcome: Succeeded, broken: Outcome | None) -> Outcome | None:
+    def _told(outcome: Succeeded | GivenBack, broken: Outcome | None) -> Outcome | None:
         """Return the failure of a call that succeeded but whose result could not be kept; the call's cost stays."""
         if not isinstance(broken, Failed):
             return broken
@@ -412,19 +412,18 @@ class HandlerLoop:
         except Exception as error:  # noqa: BLE001 - as in _carry_out
             return self._broken(run, error)
 
-    def _answered(self, run: _Run, answer: Answer) -> Outcome:
+    def _answered(self, run: _Run, answer: Answer) -> Outcome | None:
         check_answer(answer)
         if isinstance(answer, Continue):
-            try:
-                partial = partial_text(answer.partial)
-            except PartialTooLarge as error:
-                error.used = _told_cost(answer), answer.usage  # the call is paid for
-                raise
             cost = _cost(run, _told_cost(answer))
             usage = _usage(run, answer.usage)
-            return GivenBack(
-                run.job, clean(answer.message), partial, cost, calls=run.calls, usage=usage, stated=_stated(run)
+            back = GivenBack(
+                run.job, clean(answer.message), None, cost, calls=run.calls, usage=usage, stated=_stated(run)
             )
+            try:
+                return replace(back, partial=partial_text(answer.partial))
+            except Exception as error:  # noqa: BLE001 - as in _carry_out
+                return self._told(back, self._broken(run, error))
         cost = _cost(run, _told_cost(answer)) if answer else None
         known = _cost(run, answer.known_cost) if answer else None
         usage = _usage(run, answer.usage) if answer else None
@@ -433,8 +432,8 @@ class HandlerLoop:
         )
         try:
             done.result = result_text(answer.result if answer else None)
-        except ResultTooLarge as error:
-            return self._told(done, self._broken(run, error)) or done
+        except Exception as error:  # noqa: BLE001 - as in _carry_out
+            return self._told(done, self._broken(run, error))
         return done
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:

@@ -18,6 +18,7 @@ import pytest
 from django.db import OperationalError
 from pydantic import BaseModel, field_validator
 
+from jobs.classify import is_retryable
 from jobs.executor.loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from jobs.executor.pump import RECONNECT_SECONDS
 from jobs.features.budget_holds import spend
@@ -35,6 +36,8 @@ from ratelimits.costs import Usage
 from tests.factories import make_job, make_jobs, make_project
 from tests.support.executing import Driven, Number, Stage, claimed, executing
 from tests.support.processes import wait_for
+
+USED = Usage(5, 0, 7, 12)
 
 
 @pytest.fixture
@@ -66,6 +69,32 @@ def test_half_of_a_surrogate_pair_does_not_cost_a_result(driven, together):
 
     [outcome] = driven.run(claimed("test.halves")._replace(coalesce_key=together))
     assert json.loads(outcome.result) == {"text": "cut \ufffd", "\ufffd": [1.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "digits", "is_kept"),
+    [
+        (lambda number: Done({"n": number}, usage=USED), 4_301, False),
+        (lambda number: Done([1, -number], usage=USED), 4_301, False),
+        (lambda number: Continue([number], "half", usage=USED), 4_301, False),
+        (lambda number: Done(object(), usage=USED), 1, False),
+        (lambda number: Done({"n": number}, usage=USED), 4_300, True),
+        (lambda number: Done({"text": "7" * 9_000}, usage=USED), 1, True),
+    ],
+)
+def test_a_result_that_nobody_could_read_fails_and_its_call_stays_counted(driven, answer, digits, is_kept):
+    @handler(kind="test.long", service="test", payload=Number)
+    async def answered(job: Any) -> Any:
+        return answer(10 ** (digits - 1))
+
+    [outcome] = driven.run(claimed("test.long"))
+    assert (outcome.usage, outcome.cost) == (USED, 12)
+    assert isinstance(outcome, Failed) != is_kept
+    if is_kept:
+        assert json.loads(outcome.result)
+    else:
+        assert outcome.failure.code == "result_not_json"
+        assert not is_retryable(outcome.failure, repeatable=True)
 
 
 def test_nothing_of_an_ended_job_waits_for_the_garbage_collector(driven):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import sys
 from typing import Any
 
 import pydantic_core
@@ -13,6 +15,9 @@ from jobs.classify import clean_json
 from jobs.handlers.errors import ProviderError
 
 TOO_LARGE = "result_too_large"
+MOST_DIGITS = sys.int_info.default_max_str_digits
+# The lookbehind keeps the search linear: it begins no match within a run of digits.
+_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MOST_DIGITS + 1))
 
 
 class ResultTooLarge(ProviderError):
@@ -64,6 +69,17 @@ def partial_text(partial: Any) -> str:
 
 
 def _json(value: Any) -> bytes:
+    text = _written(value)
+    if _MANY_DIGITS.search(text):  # digits in a text, and decimals, can be read
+        try:
+            json.loads(text)
+        except ValueError:
+            told = f"a whole number has more than {MOST_DIGITS:,} digits, and no reader of the result takes it"
+            raise pydantic_core.PydanticSerializationError(told) from None
+    return text
+
+
+def _written(value: Any) -> bytes:
     try:
         return pydantic_core.to_json(value, inf_nan_mode="null")
     except pydantic_core.PydanticSerializationError:
