@@ -666,7 +666,8 @@ class ExecutorPump:
         )
         self._leases_lost = 0
         if self._results:
-            add_figures(self._results.take_figures())
+            with self._results.taken_figures() as figures:
+                add_figures(figures)
         if not known:  # the executor's row was deleted during a long silence: register again
             self._connected = False
 
@@ -751,7 +752,8 @@ class ExecutorPump:
         self._learning.write(float("inf"))
         server_settings.write_noted()
         if self._results:
-            add_figures(self._results.take_figures())
+            with self._results.taken_figures() as figures:
+                add_figures(figures)
         executors.deregister(self.id)
         notify(Channel.READY)  # other executors can claim the jobs that this one gave back
 

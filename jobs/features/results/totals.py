@@ -40,6 +40,15 @@ class ResultFigures:
         self.failed += 1
         self.failure = why
 
+    def add(self, other: ResultFigures) -> None:
+        """Add the figures of an earlier time."""
+        self.stored += other.stored
+        self.bytes += other.bytes
+        self.in_row += other.in_row
+        self.failed += other.failed
+        self.removed += other.removed
+        self.failure = self.failure or other.failure
+
     @property
     def is_empty(self) -> bool:
         return not (self.stored or self.in_row or self.failed or self.removed)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 
 from django.conf import settings
@@ -92,10 +93,15 @@ class ResultWriter:
             writing.exception(self._seconds)
         return self._judged(writing, job, result)
 
-    def take_figures(self) -> ResultFigures:
-        """Return the figures since the last call."""
+    @contextmanager
+    def taken_figures(self) -> Iterator[ResultFigures]:
+        """Give the figures since the last call, to be written in the block; if it raises, the next call has them."""
         figures, self._figures = self._figures, ResultFigures()
-        return figures
+        try:
+            yield figures
+        except BaseException:
+            self._figures.add(figures)
+            raise
 
     @property
     def is_stuck(self) -> bool:
@@ -135,7 +141,7 @@ def _seen(there: asyncio.Future[str]) -> None:
 
 def write_result(job: ClaimedJob, result: str | None) -> str | None:
     """
-    Return the value for the job's row; for threads that may wait and have no writer. See `take_figures`.
+    Return the value for the job's row; for threads that may wait and have no writer. See `taken_figures`.
 
     Raises:
         ResultNotStored
@@ -143,10 +149,10 @@ def write_result(job: ClaimedJob, result: str | None) -> str | None:
     return _writer(settings.QUEUEOPS.result_store).write(job, result) if is_for_store(result) else result
 
 
-def take_figures() -> ResultFigures:
-    """Return the figures of `write_result` in this process since the last call."""
+def taken_figures() -> AbstractContextManager[ResultFigures]:
+    """Give the figures of `write_result` in this process, as ResultWriter does."""
     place = settings.QUEUEOPS.result_store
-    return _writer(place).take_figures() if place else ResultFigures()
+    return _writer(place).taken_figures() if place else nullcontext(ResultFigures())
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of
 from jobs.features.results.totals import add_figures
-from jobs.features.results.writer import take_figures, write_result
+from jobs.features.results.writer import taken_figures, write_result
 from jobs.handlers.batch_form import LineResult, line_of
 from jobs.handlers.errors import UNTOLD
 from jobs.handlers.registry import find_handler
@@ -140,6 +140,8 @@ def settle_answers(
                 # Without its payload: all failures of a batch are in memory together.
                 read.failed.setdefault(line.number, replace(outcome, job=line.job._replace(payload="")))
     _write(batch, given.keys() - read.failed.keys(), ready, log=log)
+    with taken_figures() as figures:  # all executors lock that row: not in the transaction of the lines
+        add_figures(figures)
 
 
 def settle_failures(batch: ProviderBatch, read: Read, *, log: OutcomeNotes | None = None) -> None:
@@ -333,7 +335,6 @@ def _write(
     _record(outcomes)
     _restart_windows([outcome.job.id for outcome in outcomes if not isinstance(outcome, Succeeded)])
     _mark(batch, states)
-    add_figures(take_figures())  # last, in one write: all executors lock that row
 
 
 def _settled(batch: ProviderBatch, given: Collection[int]) -> set[int]:

@@ -45,6 +45,8 @@ from jobs.features.results.garbage_collect import sweep_results
 from jobs.features.results.read import ResultMissing, whole_result
 from jobs.features.results.reference import stored_in
 from jobs.features.results.store import put_result, result_store
+from jobs.features.results.totals import add_figures
+from jobs.features.results.writer import ResultWriter
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals, RetryPolicy
@@ -71,6 +73,7 @@ from tests.factories import make_job, make_project
 from tests.security.people import person
 from tests.support.archiving import said
 from tests.support.cases import every_case
+from tests.support.executing import claimed
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import run_together
 from tests.support.s3_server import BUCKET, S3Server, s3_server, shared_server, use_server  # noqa: F401 - fixtures
@@ -132,6 +135,24 @@ def configure(settings) -> Configure:
         settings.QUEUEOPS = replace(django_settings.QUEUEOPS, **chosen)
 
     return configure
+
+
+def test_figures_whose_write_fails_are_written_with_the_next(configure, tmp_path):
+    configure(tmp_path)
+    store = result_store()
+    assert store is not None
+    writer = ResultWriter(store)
+    for _ in range(2):
+        writer.write(claimed("test.large"), json.dumps("x" * 2 * OVER))
+        with pytest.raises(psycopg.OperationalError), writer.taken_figures() as figures:
+            raise psycopg.OperationalError("the connection is lost")
+    with writer.taken_figures() as figures:
+        add_figures(figures)
+    totals = ResultStoreTotals.objects.get()
+    assert (totals.stored, totals.bytes) == (2, 2 * (2 * OVER + 2))
+    with writer.taken_figures() as figures:
+        assert figures.is_empty
+    writer.stop()
 
 
 @pytest.fixture
