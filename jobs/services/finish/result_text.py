@@ -15,9 +15,9 @@ from jobs.classify import clean_json
 from jobs.handlers.errors import ProviderError
 
 TOO_LARGE = "result_too_large"
-MOST_DIGITS = sys.int_info.default_max_str_digits
+MAX_RESULT_DIGITS = sys.int_info.default_max_str_digits
 # The lookbehind keeps the search linear: it begins no match within a run of digits.
-_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MOST_DIGITS + 1))
+_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_RESULT_DIGITS + 1))
 
 
 class ResultTooLarge(ProviderError):
@@ -74,7 +74,7 @@ def _json(value: Any) -> bytes:
         try:
             json.loads(text)
         except ValueError:
-            told = f"a whole number has more than {MOST_DIGITS:,} digits, and no reader of the result takes it"
+            told = f"a whole number has more than {MAX_RESULT_DIGITS:,} digits, and no reader of the result takes it"
             raise pydantic_core.PydanticSerializationError(told) from None
     return text
 
