@@ -53,9 +53,10 @@ class NewestFirst(BasePagination):
     """
 
     parameters = frozenset({"cursor", "page_size"})
+    default_size, max_size = DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
-        size = _page_size(request.query_params.get("page_size"))
+        size = self._page_size(request.query_params.get("page_size"))
         cursor = request.query_params.get("cursor")
         after = self.decode(cursor, queryset) if cursor else None
         rows, last = self.page(queryset, after=after, size=size, view=view)
@@ -128,6 +129,13 @@ class NewestFirst(BasePagination):
         whole = list(self.ordered(rows.filter(pk__in=[row.pk for row in kept])))
         return whole, last if len(kept) == len(found) else self.place_of(kept[-1])
 
+    def _page_size(self, given: str | None) -> int:
+        if given is None:
+            return self.default_size
+        if given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= self.max_size:  # noqa: PLR2004
+            return int(given)
+        raise InvalidQuery(fields={"page_size": [f"a whole number from 1 to {self.max_size}"]})
+
     def encode(self, last: object) -> str:
         return base64.urlsafe_b64encode(str(last).encode()).decode().rstrip("=")
 
@@ -138,9 +146,16 @@ class NewestFirst(BasePagination):
         """
         try:
             text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode().replace("\0", "")
-            return queryset.model._meta.pk.clean(text, None)  # noqa: SLF001 (Django's documented API)
+            return self.read(text, queryset)
         except (ValueError, binascii.Error, ValidationError):
             raise InvalidQuery(fields={"cursor": ["not a cursor of this list"]}) from None
+
+    def read(self, text: str, queryset: QuerySet[Any]) -> Any:
+        """
+        Raises:
+            ValidationError: It names no place of this list.
+        """
+        return queryset.model._meta.pk.clean(text, None)  # noqa: SLF001 (Django's documented API)
 
     def get_paginated_response(self, data: Sequence[Any]) -> Response:
         cursor = self._next_cursor
@@ -190,11 +205,3 @@ class NewestFirst(BasePagination):
                 },
             },
         ]
-
-
-def _page_size(given: str | None) -> int:
-    if given is None:
-        return DEFAULT_PAGE_SIZE
-    if given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= MAX_PAGE_SIZE:  # noqa: PLR2004
-        return int(given)
-    raise InvalidQuery(fields={"page_size": [f"a whole number from 1 to {MAX_PAGE_SIZE}"]})

@@ -2354,6 +2354,13 @@ export interface components {
         };
         /** Objectives */
         Objectives: {
+            /** Next */
+            next: string | null;
+            /**
+             * Next Cursor
+             * @description Null on the last page.
+             */
+            next_cursor: string | null;
             /** Objectives */
             objectives: components["schemas"]["ObjectiveInfo"][];
         };

@@ -55,8 +55,8 @@ class LetterPages(NewestFirst):
     def encode(self, last: Any) -> str:
         return super().encode(last[1])
 
-    def decode(self, cursor: str, queryset: QuerySet[Any]) -> Any:
-        pk = super().decode(cursor, queryset)
+    def read(self, text: str, queryset: QuerySet[Any]) -> Any:
+        pk = super().read(text, queryset)
         moment = DeadLetter.objects.filter(pk=pk).values_list("created_at", flat=True).first()
         return moment or time_of(pk), pk  # retention may have deleted it
 

@@ -25,7 +25,9 @@ OBJECTIVES = {
             "budget_left_percent": 50.0,
             "burn": [{"window": "1 h", "jobs": 40, "missed": 1, "rate": 0.5}],
         }
-    ]
+    ],
+    "next_cursor": None,
+    "next": None,
 }
 
 
@@ -58,3 +60,5 @@ class ObjectiveInfo(BaseModel):
 
 class Objectives(BaseModel):
     objectives: list[ObjectiveInfo]
+    next_cursor: str | None = Field(description="Null on the last page.")
+    next: str | None

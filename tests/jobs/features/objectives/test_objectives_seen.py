@@ -110,6 +110,25 @@ def test_every_surface_says_the_same():
     assert samples["objective_burn_rate", "imports", "acme", "1 h"] == pytest.approx(0.5)
 
 
+def test_the_api_shows_all_of_a_project_by_name_page_by_page():
+    mine = {"within_seconds": 60, "project": make_project("acme")}
+    names = [f"a {number:03}" for number in range(MAX_OBJECTIVES + 1)] + ["b", "c"]
+    Objective.objects.bulk_create(Objective(name=name, **mine) for name in names)
+    Objective.objects.create(name="a", within_seconds=60, project=make_project("other"))
+    _, key = ProducerKey.issue(make_project("acme"), name="test", scopes=["read"])
+    client, path, pages = Client(headers={"Authorization": f"Bearer {key}"}), "/api/v1/objectives/", []
+    while path:
+        page = client.get(path).json()
+        pages.append([one["name"] for one in page["objectives"]])
+        path = page["next"]
+    assert [len(page) for page in pages] == [MAX_OBJECTIVES, 3]
+    assert pages[0] + pages[1] == names
+    few = client.get("/api/v1/objectives/?page_size=2").json()
+    assert [one["name"] for one in few["objectives"]] == names[:2]
+    assert client.get("/api/v1/objectives/?page_size=101").status_code == 400
+    assert client.get("/api/v1/objectives/?cursor=zzz").status_code == 400
+
+
 def test_one_without_jobs_says_so():
     made = Objective.objects.create(name="quiet", within_seconds=60)
     viewer = signed_in("viewer")
