@@ -18,6 +18,7 @@ class JobsConfig(AppConfig):
 
         load_handlers()
         credentials.also_rotate(Webhook)
+        credentials.also_rotate(Webhook, "former_secret")
         names_heard.tell()
         post_migrate.connect(_prepare_database, sender=self)
 

@@ -45,7 +45,11 @@ class WebhookPayload(BaseModel, title="Delivery"):
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """A message and its address. `timestamp`: seconds since the epoch. `webhook`: its row's id; None: for an alert."""
+    """
+    A message and its address. `timestamp`: seconds since the epoch. `webhook`: its row's id; None: for an alert.
+
+    `former_secret` signs as well; empty: there is none.
+    """
 
     id: str
     url: str
@@ -54,22 +58,28 @@ class WebhookMessage:
     body: bytes
     webhook: UUID | None = None
     is_test: bool = False
+    former_secret: str = ""
 
     def headers(self) -> dict[str, str]:
         """
         The three headers of Standard Webhooks 1.0: id, timestamp and signature.
 
-        The signature is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, keyed with the decoded secret.
+        A signature is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, keyed with the decoded secret.
+        Several signatures have spaces between them: a receiver takes the message if one of them is right.
         """
-        key = base64.b64decode(self.secret.removeprefix("whsec_"))
         signed = f"{self.id}.{self.timestamp}.".encode() + self.body
-        signature = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        secrets = filter(None, (self.secret, self.former_secret))
         return {
             "Content-Type": "application/json",
             "webhook-id": self.id,
             "webhook-timestamp": str(self.timestamp),
-            "webhook-signature": f"v1,{signature}",
+            "webhook-signature": " ".join(f"v1,{_signature(secret, signed)}" for secret in secrets),
         }
+
+
+def _signature(secret: str, signed: bytes) -> str:
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    return base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 @handler(
@@ -172,7 +182,7 @@ def settle_at_once(error: ProviderError) -> None:
         error.repeat = False
 
 
-def secret_of(row: Any) -> str:
+def secret_of(row: Any, *, column: str = "secret") -> str:
     """
     The secret that signs the messages of a webhook or of an alert route.
 
@@ -180,7 +190,7 @@ def secret_of(row: Any) -> str:
         ProviderError: No key decrypts it.
     """
     try:
-        return open_signing_secret(row)
+        return open_signing_secret(row, column=column)
     except QueueOpsError as error:
         raise ProviderError(None, error.message, code=error.code, outcome="refused") from None
 
@@ -258,7 +268,18 @@ def compose(delivery_id: UUID) -> WebhookMessage | None:
         body=json.dumps({"type": delivery.event, **content}, ensure_ascii=False).encode(),
         webhook=delivery.webhook_id,
         is_test=is_test,
+        former_secret=_former_secret_of(delivery.webhook),
     )
+
+
+def _former_secret_of(webhook: Any) -> str:
+    """Return the secret before the last change, while its overlap lasts; empty: it signs nothing any more."""
+    from django.utils import timezone
+
+    until = webhook.former_secret_until
+    if until is None or until <= timezone.now() or webhook.former_secret is None:
+        return ""
+    return secret_of(webhook, column="former_secret")
 
 
 def _of_batch(delivery: Any) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -10,6 +13,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.features.webhooks.tell import WebhooksDuty
+from jobs.handlers.webhook import WebhookMessage, compose
 from jobs.models import DeadLetter, IdempotencyRecord, Job, Webhook, WebhookDelivery
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
@@ -71,6 +75,63 @@ def test_the_secret_is_in_one_answer_and_is_stored_in_none(api: Api):
     assert again.json() == {**first.json(), "secret": None}
     assert Webhook.objects.count() == 1
     assert "whsec_" not in str(IdempotencyRecord.objects.get().answer)
+
+
+def signatures(webhook_id: str, job: Job) -> list[str]:
+    """Return which secrets, by place, would sign a message now."""
+    delivery = WebhookDelivery.objects.create(webhook_id=webhook_id, event=WebhookDelivery.Event.TEST, job=job)
+    message = compose(delivery.pk)
+    delivery.delete()
+    assert message is not None
+    return message.headers()["webhook-signature"].split()
+
+
+def signed_with(secret: str, former: str = "") -> WebhookMessage:
+    return WebhookMessage(id="1", url=URL, secret=secret, timestamp=1, body=b"{}", former_secret=former)
+
+
+def test_a_message_has_a_signature_of_each_secret_as_standard_webhooks_say():
+    newer, older = (f"whsec_{base64.b64encode(text * 8).decode()}" for text in (b"new!", b"old!"))
+    both = signed_with(newer, older).headers()["webhook-signature"]
+    assert both.split() == [signed_with(one).headers()["webhook-signature"] for one in (newer, older)]
+    for secret in (newer, older):
+        key, told = base64.b64decode(secret.removeprefix("whsec_")), both.split()
+        assert f"v1,{base64.b64encode(hmac.new(key, b'1.1.{}', hashlib.sha256).digest()).decode()}" in told
+
+
+def test_a_changed_secret_signs_beside_the_former_one_until_the_overlap_ends(api: Api):
+    made, job = make(api), make_job()
+    path, first = f"/webhooks/{made['id']}/secret/", made["secret"]
+    changed = api.post(path, {"overlap_seconds": 3600, "reason": "somebody left"})
+    assert changed.status_code == 200, changed.content
+    second = changed.json()["secret"]
+    row = Webhook.objects.get(pk=made["id"])
+    assert (open_signing_secret(row), open_signing_secret(row, column="former_secret")) == (second, first)
+    assert row.former_secret_until is not None
+    assert timedelta(minutes=59) < row.former_secret_until - timezone.now() <= timedelta(hours=1)
+    assert len(signatures(made["id"], job)) == 2
+    refused = api.post(path, {"overlap_seconds": 60})
+    assert error_of(refused, 409)["code"] == "secret_changing"
+    Webhook.objects.filter(pk=made["id"]).update(hears_jobs=True)
+    assert open_signing_secret(Webhook.objects.get(pk=made["id"]), column="former_secret") == first
+    at_once = api.post(path, {"overlap_seconds": 0}).json()
+    assert at_once["secret"] not in {first, second}
+    assert len(signatures(made["id"], job)) == 1, "one that others have seen signs nothing any more"
+    entries = AuditEntry.objects.filter(action="change_webhook_secret").order_by("pk")
+    assert [one.reason for one in entries] == ["somebody left", ""]
+    assert "whsec_" not in str([entry.after for entry in entries])
+
+
+def test_a_changed_secret_is_in_one_answer_and_others_change_none(api: Api):
+    made = make(api)
+    path, key = f"/webhooks/{made['id']}/secret/", {"idempotency_key": "k1"}
+    first, again = api.post(path, {}, **key), api.post(path, {}, **key)
+    assert first.json()["secret"].startswith("whsec_")
+    assert again.json() == {**first.json(), "secret": None}
+    assert "whsec_" not in str([one.answer for one in IdempotencyRecord.objects.all()])
+    assert api.post(f"/webhooks/{make_webhook(make_project('other')).pk}/secret/", {}).status_code == 404
+    for seconds in (-1, 604_801, "3600", 1.5):
+        assert api.post(path, {"overlap_seconds": seconds}).status_code == 422, seconds
 
 
 BAD: dict[str, tuple[Any, str, str]] = {

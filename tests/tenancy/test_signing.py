@@ -17,7 +17,7 @@ from jobs.handlers.registry import RunningJob, find_handler
 from jobs.models import Webhook
 from queueops.site.diagnosis.access import examine_credentials
 from queueops.site.diagnosis.finding import DoctorVerdict
-from queueops.tenancy.secrets.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret, seal_signing_secret
 from ratelimits.models import AlertRoute
 from tests.factories import SIGNING_SECRET, make_project, make_route, make_webhook
 from tests.support.people import signed_in
@@ -45,7 +45,7 @@ def again(row) -> str:
 
 
 def test_rotation_and_the_doctor_see_to_both(keys):
-    rows = make_webhook(make_project()), make_route()
+    rows = make_webhook(make_project(), former_secret=seal_signing_secret("whsec_before")), make_route()
     make_route(name="on call", channel="email", target="ops@example.org", secret="")
     keys(NEW, OLD)
     call_command("rotate_credentials")
@@ -53,6 +53,7 @@ def test_rotation_and_the_doctor_see_to_both(keys):
     for row in rows:
         assert again(row) == SIGNING_SECRET
         assert row.rotated_at is not None
+    assert open_signing_secret(rows[0], column="former_secret") == "whsec_before"
     assert examine_credentials().verdict is DoctorVerdict.OK
     keys(OLD)
     assert examine_credentials().observation == "no key opens pager, http://127.0.0.1:9/"

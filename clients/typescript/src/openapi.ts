@@ -2220,6 +2220,20 @@ export interface components {
              */
             time_zone: string;
         };
+        /** NewSecret */
+        NewSecret: {
+            /**
+             * Overlap Seconds
+             * @description How long messages are signed with the former secret, too. 0: it signs nothing from now on.
+             * @default 86400
+             */
+            overlap_seconds: number;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
         /** NewWebhook */
         NewWebhook: {
             /**
@@ -4238,6 +4252,11 @@ export interface components {
             readonly paused_at: string | null;
             /** @description `silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off. */
             paused_because: string;
+            /**
+             * Format: date-time
+             * @description Until then the secret before the last change signs, too. Null: it was never changed.
+             */
+            two_signatures_until: string | null;
             /** Format: uri */
             readonly url: string;
         };
@@ -4309,6 +4328,11 @@ export interface components {
             paused_because: string;
             /** @description With which messages are signed, as Standard Webhooks want it. Shown now or never. */
             secret: string | null;
+            /**
+             * Format: date-time
+             * @description Until then the secret before the last change signs, too. Null: it was never changed.
+             */
+            two_signatures_until: string | null;
             /** Format: uri */
             readonly url: string;
         };

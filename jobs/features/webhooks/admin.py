@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from unfold.decorators import action
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminDecimalFieldWidget,
     UnfoldAdminTextInputWidget,
     UnfoldAdminURLInputWidget,
 )
@@ -23,7 +27,7 @@ from unfold.widgets import (
 from jobs.admin.states import state_badge
 from jobs.features.webhooks import webhooks
 from jobs.features.webhooks.errors import BadWebhook
-from jobs.features.webhooks.models import OUTCOMES
+from jobs.features.webhooks.models import OUTCOMES, SECRETS
 from jobs.features.webhooks.send_again import count_failed, send_webhook_again
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
 from queueops.core.errors import QueueOpsError
@@ -34,15 +38,16 @@ from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, add_faults, offer, optional_reason
-from queueops.screens.paging import BoundedListMixin, IdSearchMixin
+from queueops.screens.paging import BoundedListMixin, IdSearchMixin, as_uuid
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
 from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
-from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, ask, mark, on_one, show_error
+from queueops.tenancy.secrets.signing import new_signing_secret
 
 LAST_MESSAGES = 10
 MAX_WEBHOOKS_LISTED = 200
 MAX_TO_BE_TOLD_COUNTED = 10_000
+CHANGE = "jobs.change_webhook"
 Event = WebhookDelivery.Event
 
 
@@ -85,6 +90,60 @@ SEND_AGAIN = send_again_verb(
     "ids, so a receiver drops what it has seen. Jobs that have ended meanwhile are told next.",
     carry_out=_send_again,
     form=SendWebhookAgainForm,
+)
+
+
+class SecretForm(OptionalReasonForm):
+    overlap_hours = forms.FloatField(
+        label="Hours of overlap",
+        min_value=0,
+        max_value=webhooks.MAX_OVERLAP.total_seconds() / 3600,
+        initial=24,
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text="So long messages are signed with both secrets. 0: the former one signs nothing from now on.",
+    )
+    field_order = ("overlap_hours", "reason")
+
+
+def change_secret(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+    """Ask for the overlap, then show the new secret, which is never shown again."""
+    if not request.user.has_perm(CHANGE):
+        raise PermissionDenied
+    key = as_uuid(object_id)
+    row = model_admin.get_queryset(request).filter(pk=key).first() if key else None
+    if row is None:
+        raise Http404
+    page = reverse("admin:jobs_webhook_change", args=[row.pk])
+    form = SecretForm(request.POST if "confirmed" in request.POST else None)
+    if form.is_valid():
+        overlap = timedelta(hours=form.cleaned_data["overlap_hours"])
+        told = {"actor": actor_of(request), "reason": form.cleaned_data["reason"]}
+        try:
+            changed, secret = webhooks.change_secret(row.pk, overlap=overlap, project_id=row.project_id, **told)
+        except QueueOpsError as error:
+            show_error(form, error)
+        else:
+            return shown_once(
+                model_admin,
+                request,
+                title="Secret changed",
+                secret=secret,
+                explains=f"The new signing secret of {row}. {_overlaps(changed) or 'The former one signs no more.'}",
+            )
+    return ask(
+        model_admin,
+        request,
+        title="Change secret",
+        form=form,
+        explains="Messages, also those that are repeated, are signed with a new secret, which the next page shows once."
+        " A receiver that checks each signature in webhook-signature takes them before and after it knows the new one.",
+        named=[str(row)],
+        goes_back_to=page,
+    )
+
+
+CHANGE_SECRET = action(
+    mark(change_secret, needs=CHANGE), description="Change secret", url_path="change-secret", icon="key"
 )
 
 
@@ -156,8 +215,8 @@ class WebhookAdmin(ServiceFormAdmin):
     list_filter_submit = True
     search_fields = ("url",)
     search_help_text = "A part of its URL"
-    actions_detail = ("test", "send_again")
-    test, send_again = on_one(TEST), on_one(SEND_AGAIN)
+    actions_detail = ("test", "send_again", "change_secret")
+    test, send_again, change_secret = on_one(TEST), on_one(SEND_AGAIN), CHANGE_SECRET
     fixed_fields = ("project",)
     is_deletable = False  # the webhook's deliveries would be deleted, too; switch it off instead
     empty_title = "No project is told what ended."
@@ -165,7 +224,7 @@ class WebhookAdmin(ServiceFormAdmin):
     change_form_outer_before_template = "admin/jobs/webhook/messages.html"
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
+        return super().get_queryset(request).defer(*SECRETS)
 
     def get_fieldsets(self, request: HttpRequest, obj: Webhook | None = None) -> Sequence[Any]:
         may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
@@ -192,6 +251,7 @@ class WebhookAdmin(ServiceFormAdmin):
             "webhook": row,
             "failed": failed.words if failed.count else "",
             "takes": receivers.takes(row),
+            "overlaps": _overlaps(row),
             "waiting": numbered(waiting, "ended job waits", "ended jobs wait", before=more),
             "last_messages": [
                 (
@@ -289,6 +349,11 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, Queue
         return delivery.job.last_error_code or formatting.NOTHING
 
     sent = time_column("created", "created_at")
+
+
+def _overlaps(row: Webhook) -> str:
+    until = row.former_secret_until
+    return f"Until {formatting.exact(until)} the former secret signs, too." if until and until > timezone.now() else ""
 
 
 def _filter_words(row: Webhook) -> str:

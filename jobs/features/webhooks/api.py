@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -15,8 +17,16 @@ from jobs.api.filters import CreatedFilterSet, TimeOrderedFilterSet
 from jobs.api.views.base import ApiListView, ApiView
 from jobs.features.webhooks import webhooks
 from jobs.features.webhooks.errors import BadWebhook
-from jobs.features.webhooks.examples import MADE_WEBHOOK, NEW_WEBHOOK, WEBHOOK, WEBHOOK_DELIVERY, WEBHOOK_JOB
-from jobs.features.webhooks.inputs import ChangeWebhook, NewWebhook, SendAgain
+from jobs.features.webhooks.examples import (
+    CHANGED_SECRET,
+    MADE_WEBHOOK,
+    NEW_WEBHOOK,
+    WEBHOOK,
+    WEBHOOK_DELIVERY,
+    WEBHOOK_JOB,
+)
+from jobs.features.webhooks.inputs import ChangeWebhook, NewSecret, NewWebhook, SendAgain
+from jobs.features.webhooks.models import SECRETS
 from jobs.features.webhooks.send_again import failed_messages, send_webhook_again
 from jobs.features.webhooks.serializers import (
     SentAgainSerializer,
@@ -31,7 +41,6 @@ from queueops.rest.filtering import ChoicesFilter, TruthFilter
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
-from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
 
 READ_WEBHOOKS = Need(Scope.READ, "jobs.view_webhook")
 ADD_WEBHOOKS = Need(Scope.OPERATE, "jobs.add_webhook")
@@ -54,7 +63,7 @@ class WebhookJobFilterSet(CreatedFilterSet):
 
 
 def _rows() -> QuerySet[Webhook]:
-    return Webhook.objects.defer(*WRITTEN_BY_ROTATION)
+    return Webhook.objects.defer(*SECRETS)
 
 
 def _own(view: ApiView, pk: UUID) -> Webhook:
@@ -71,6 +80,21 @@ def _saved(view: ApiView, pk: UUID | None, given: NewWebhook | ChangeWebhook) ->
     except BadWebhook as error:
         names = {**webhooks.HEARS, **{name: f"jobs.{name}" for name in webhooks.OF_JOBS}}
         raise BadWebhook(fields={names.get(name, name): faults for name, faults in error.fields.items()}) from None
+
+
+def _told_once(view: ApiView, status: int, act: Callable[[], tuple[Webhook, str]]) -> Response:
+    """Answer with a webhook and its secret, which the repetition of the answer by Idempotency-Key leaves out."""
+    secrets = []
+
+    def effect() -> tuple[int, dict[str, Any]]:
+        row, secret = act()
+        secrets.append(secret)
+        return status, {**WebhookSerializer(row).data, "secret": None}
+
+    response = view.answer(effect)
+    if secrets:  # after the answer was stored: the stored one keeps no secret
+        response.data = {**response.data, "secret": secrets[0]}
+    return response
 
 
 class WebhookList(ApiListView[Webhook]):
@@ -100,17 +124,7 @@ class WebhookList(ApiListView[Webhook]):
         "with which messages are signed is in this answer alone, and not in its repetition by Idempotency-Key.",
     )
     def post(self, request: Request, body: NewWebhook) -> Response:
-        secrets = []
-
-        def effect() -> tuple[int, dict[str, Any]]:
-            made, secret = _saved(self, None, body)
-            secrets.append(secret)
-            return 201, {**WebhookSerializer(made).data, "secret": None}
-
-        response = self.answer(effect)
-        if secrets:  # after the answer was stored: the stored one keeps no secret
-            response.data = {**response.data, "secret": secrets[0]}
-        return response
+        return _told_once(self, 201, lambda: _saved(self, None, body))
 
 
 class WebhookDetail(ApiView):
@@ -140,6 +154,28 @@ class WebhookDetail(ApiView):
     def patch(self, request: Request, pk: UUID, body: ChangeWebhook) -> Response:
         _own(self, pk)
         return self.answer(lambda: (200, dict(WebhookSerializer(_saved(self, pk, body)[0]).data)))
+
+
+class ChangeWebhookSecret(ApiView):
+    needs: ClassVar = {"POST": CHANGE_WEBHOOKS}
+
+    @operation(
+        "Change the secret of a webhook",
+        operation_id="webhooks_change_secret",
+        body=NewSecret,
+        body_example={"overlap_seconds": 3600, "reason": "somebody left"},
+        answer=WebhookWithSecretSerializer,
+        example=CHANGED_SECRET,
+        errors=[409],
+        answers_once=True,
+        description="Until `two_signatures_until` the header `webhook-signature` has two signatures, that of the new "
+        "secret first. Meanwhile another change is refused (`secret_changing`), unless `overlap_seconds` is 0. The "
+        "`secret` is in this answer alone, and not in its repetition by Idempotency-Key.",
+    )
+    def post(self, request: Request, pk: UUID, body: NewSecret) -> Response:
+        _own(self, pk)
+        overlap = timedelta(seconds=body.overlap_seconds)
+        return _told_once(self, 200, lambda: webhooks.change_secret(pk, overlap=overlap, **self.audited(body.reason)))
 
 
 class TestWebhook(ApiView):

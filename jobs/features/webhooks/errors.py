@@ -19,6 +19,14 @@ class ReceiverIsOff(QueueOpsError):
     status = 409
 
 
+class SecretChanging(QueueOpsError):
+    """Its secret was changed before, and the former one still signs: wait until then, or change it without overlap."""
+
+    code = "secret_changing"
+    status = 409
+    detail_fields = ("until",)
+
+
 class UnknownWebhook(QueueOpsError):
     """There is no such webhook."""
 

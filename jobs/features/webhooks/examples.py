@@ -25,8 +25,10 @@ WEBHOOK = {
     "failing_since": None,
     "paused_at": None,
     "paused_because": "",
+    "two_signatures_until": None,
 }
 MADE_WEBHOOK = {**WEBHOOK, "secret": "whsec_…"}
+CHANGED_SECRET = {**MADE_WEBHOOK, "two_signatures_until": "2026-02-02T10:00:00Z"}
 WEBHOOK_DELIVERY = {
     "id": "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e16",
     "event": "jobs.ended",

@@ -9,6 +9,7 @@ WEBHOOKS = Feature(
     addresses={
         "webhooks/": "api.WebhookList",
         "webhooks/<uuid:pk>/": "api.WebhookDetail",
+        "webhooks/<uuid:pk>/secret/": "api.ChangeWebhookSecret",
         "webhooks/<uuid:pk>/test/": "api.TestWebhook",
         "webhooks/<uuid:pk>/send-again/": "api.SendWebhookAgain",
         "webhooks/<uuid:pk>/deliveries/": "api.WebhookDeliveries",
@@ -40,7 +41,7 @@ WEBHOOKS = Feature(
         Sort(
             "webhooks",
             "jobs_webhook",
-            leaves=frozenset({"secret", "jobs_since"}),
+            leaves=frozenset({"secret", "former_secret", "former_secret_until", "jobs_since"}),
             write=(SEALED,),
             known_by="id",
             is_watched=True,

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from jobs.api.inputs import KindName, WithReason
 from jobs.features.webhooks.models import MAX_JOBS_OF_A_MESSAGE
+from jobs.features.webhooks.webhooks import MAX_OVERLAP
 from queueops.core.values.moments import Moment
 from queueops.core.values.tags import Tags
 from queueops.core.web.requests.nul import NO_NUL
@@ -75,6 +76,16 @@ class ChangeWebhook(WebhookFigures):
         """The given values."""
         given = {name: value for name, value in self.model_dump().items() if name in self.model_fields_set}
         return _heard(given)
+
+
+class NewSecret(WithReason):
+    overlap_seconds: int = Field(
+        strict=True,
+        default=86_400,
+        ge=0,
+        le=int(MAX_OVERLAP.total_seconds()),
+        description="How long messages are signed with the former secret, too. 0: it signs nothing from now on.",
+    )
 
 
 class SendAgain(WithReason):

@@ -14,8 +14,10 @@ from jobs.states import TERMINAL, JobState
 from queueops.core.values.tags import MAX_TAG_LENGTH
 from queueops.tenancy.models import Project
 from queueops.tenancy.receivers import Receiver
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
 
 MAX_JOBS_OF_A_MESSAGE = 200
+SECRETS = (*WRITTEN_BY_ROTATION, "former_secret")  # columns that the API's role may not read, or a form overwrite
 OUTCOMES = tuple((state.value, state.label) for state in JobState if state in TERMINAL)
 
 
@@ -30,6 +32,11 @@ class Webhook(Receiver):
     project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
     secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/secrets/signing.py
+    # A trigger keeps the secret here when a statement sets `former_secret_until`: the API's role may read neither.
+    former_secret = models.BinaryField(null=True, editable=False)
+    former_secret_until = models.DateTimeField(
+        null=True, editable=False, help_text="Until then messages are signed with the former secret, too."
+    )
     hears_batches = models.BooleanField("ended batches", default=True, db_default=True)
     hears_jobs = models.BooleanField("ended jobs", default=False, db_default=False)
     jobs_since = models.DateTimeField(

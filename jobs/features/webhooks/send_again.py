@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from jobs.features.watches.notify_alerts import KIND as KIND_OF_ALERTS
 from jobs.features.watches.notify_alerts import PROJECT, service_of
 from jobs.features.webhooks.errors import ReceiverIsOff, UnknownWebhook
+from jobs.features.webhooks.models import SECRETS
 from jobs.models import DeadLetter, Webhook, WebhookDelivery
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from queueops.audit import trail
@@ -83,7 +84,7 @@ def send_webhook_again(
         ReceiverIsOff: It is switched off, and would be sent nothing.
         ProjectMoved, ProjectMoving
     """
-    rows = Webhook.objects.select_for_update(no_key=True).defer(*WRITTEN_BY_ROTATION)
+    rows = Webhook.objects.select_for_update(no_key=True).defer(*SECRETS)
     webhook = rows.filter(pk=webhook_id, project=project_id).first()
     if webhook is None:
         raise UnknownWebhook(webhook_id=str(webhook_id))

@@ -26,12 +26,17 @@ class WebhookSerializer(serializers.ModelSerializer[Webhook]):
     paused_because = serializers.CharField(
         help_text="`silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off."
     )
+    two_signatures_until = serializers.DateTimeField(
+        source="former_secret_until",
+        allow_null=True,
+        help_text="Until then the secret before the last change signs, too. Null: it was never changed.",
+    )
 
     class Meta:
         model = Webhook
         fields: tuple[str, ...] = (
             *("id", "url", "enabled", "batches", "jobs", "most_jobs", "created_at"),
-            *("failing_since", "paused_at", "paused_because"),
+            *("failing_since", "paused_at", "paused_because", "two_signatures_until"),
         )
         read_only_fields = fields
 

@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Count, Max, OuterRef, Subquery
 
 from jobs.features.webhooks.messages import KIND, KIND_OF_JOBS, make_message
+from jobs.features.webhooks.models import SECRETS
 from jobs.handlers.registry import all_handlers, same_names
 from jobs.models import Batch, Webhook, WebhookDelivery, WebhookJob
 from jobs.states import TERMINAL
@@ -114,7 +115,7 @@ def _ready_webhooks() -> list[UUID]:
 @transaction.atomic(durable=True)
 def _send_waiting(webhook_id: UUID) -> None:
     # Another process that makes messages of these rows waits here. Noting jobs does not wait: it locks the key alone.
-    rows = Webhook.objects.select_for_update(no_key=True).defer("secret", "rotated_at")
+    rows = Webhook.objects.select_for_update(no_key=True).defer(*SECRETS)
     webhook = rows.filter(pk=webhook_id, enabled=True, paused_at=None).first()
     if webhook is None:
         return

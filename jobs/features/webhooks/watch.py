@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobs.features.webhooks.models import SECRETS
 from jobs.models import Webhook
 from queueops.tenancy.receivers import MAX_PAUSED, Receiver, pause_silent
 from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
@@ -20,7 +21,7 @@ def watch_receivers() -> None:
     """
     for model in (Webhook, AlertRoute):
         pause_silent(model)
-    hooks = Webhook.objects.filter(paused_at__isnull=False).order_by("paused_at").defer(*WRITTEN_BY_ROTATION)
+    hooks = Webhook.objects.filter(paused_at__isnull=False).order_by("paused_at").defer(*SECRETS)
     routes = AlertRoute.objects.filter(paused_at__isnull=False).order_by("paused_at").defer(*WRITTEN_BY_ROTATION)
     found = [
         _opening(f"webhook/{one.pk}", f"The webhook {one.url} of {one.project_id}", one, one.project_id)

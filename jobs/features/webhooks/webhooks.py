@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -10,8 +11,9 @@ from uuid import UUID
 from django.db import transaction
 from pydantic import TypeAdapter, ValidationError
 
-from jobs.features.webhooks.errors import BadWebhook, UnknownWebhook
+from jobs.features.webhooks.errors import BadWebhook, SecretChanging, UnknownWebhook
 from jobs.features.webhooks.messages import KIND_OF_JOBS, make_message
+from jobs.features.webhooks.models import SECRETS
 from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import all_handlers, served_names
 from jobs.models import Batch, Tag, Webhook, WebhookDelivery
@@ -25,12 +27,13 @@ from queueops.core.values.near_names import nearest
 from queueops.core.values.reasons import clean_reason
 from queueops.core.values.tags import Tags
 from queueops.tenancy.receivers import Receiver
-from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret
+from queueops.tenancy.secrets.signing import new_signing_secret
 
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MAX_KINDS = 50
 MAX_HEARERS = 50  # webhooks of a project for jobs, and as many for batches: one transaction handles them all
+MAX_OVERLAP = timedelta(days=7)
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -95,7 +98,7 @@ def check_webhook(webhook: Webhook) -> None:
     Raises:
         BadWebhook: With the path of each bad field.
     """
-    faults = faults_of(webhook, exclude=[*WRITTEN_BY_ROTATION, "project"], validate_constraints=False)
+    faults = faults_of(webhook, exclude=[*SECRETS, "project"], validate_constraints=False)
     if "url" not in faults and urlsplit(webhook.url).scheme.lower() not in SCHEMES:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
@@ -149,6 +152,43 @@ def unknown_tags(webhook: Webhook) -> list[str]:
 
 
 @transaction.atomic
+def change_secret(
+    webhook_id: UUID, *, overlap: timedelta, project_id: str, actor: str, reason: str = ""
+) -> tuple[Webhook, str]:
+    """
+    Give a webhook another signing secret. Messages are signed with the former one, too, until `overlap` has passed.
+
+    Args:
+        overlap: At most MAX_OVERLAP. Zero: the former secret, and one before it, sign nothing from now on.
+
+    Returns:
+        The webhook, and its new secret, which is shown now or never.
+
+    Raises:
+        SecretChanging: The last overlap has not passed. Its former secret would be lost before receivers know another.
+        UnknownWebhook
+        CredentialKeysMissing
+        ProjectMoved, ProjectMoving
+    """
+    webhook, now = _locked(webhook_id, project_id=project_id), database_moment()
+    until = webhook.former_secret_until
+    if overlap and until is not None and until > now:
+        raise SecretChanging(until=until.isoformat())
+    text, webhook.secret = new_signing_secret()
+    webhook.former_secret_until = now + overlap
+    webhook.save(update_fields=["secret", "former_secret_until"])
+    trail.record(
+        actor=actor,
+        action="change_webhook_secret",
+        target=f"webhook {webhook.pk}",
+        after={"former_secret_until": webhook.former_secret_until.isoformat()},
+        reason=clean_reason(reason),
+        project_id=project_id,
+    )
+    return webhook, text
+
+
+@transaction.atomic
 def send_test(webhook_id: UUID, *, project_id: str, actor: str, reason: str = "") -> WebhookDelivery:
     """
     Send a signed test message, also to a webhook that is switched off.
@@ -174,7 +214,7 @@ def _no_such_kind(kind: str) -> str:
 
 
 def _locked(webhook_id: UUID, *, project_id: str) -> Webhook:
-    rows = Webhook.objects.select_for_update(no_key=True).defer(*WRITTEN_BY_ROTATION)
+    rows = Webhook.objects.select_for_update(no_key=True).defer(*SECRETS)
     found = rows.filter(pk=webhook_id, project=project_id).first()
     if found is None:
         raise UnknownWebhook(webhook_id=str(webhook_id))

@@ -26,7 +26,8 @@ from queueops.tenancy.credential_pools.server_settings import SettingPlace, note
 from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting, Issuer, Placement
 
 MAX_SECRET_CHARACTERS = 100_000
-SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is a Fernet token, or NULL
+# Models and their columns that hold Fernet tokens, or NULL.
+SEALED: list[tuple[Any, str]] = [(Credential, "secret"), (Issuer, "secret")]
 CHECKS: list[Callable[[Credential], str | None]] = []
 
 logger = logging.getLogger(__name__)
@@ -158,10 +159,10 @@ def unseal(token: bytes) -> dict[str, Any]:
     return opened
 
 
-def also_rotate(model: Any) -> None:
-    """Have `rotate` and `unreadable_credentials` cover another model that has `secret` and `rotated_at`."""
-    if model not in SEALED:
-        SEALED.append(model)
+def also_rotate(model: Any, column: str = "secret") -> None:
+    """Have `rotate` and `unreadable_credentials` cover a column of another model, which has `rotated_at`."""
+    if (model, column) not in SEALED:
+        SEALED.append((model, column))
 
 
 def also_warn(check: Callable[[Credential], str | None]) -> None:
@@ -313,15 +314,15 @@ def rotate() -> Rotation:
     keys = _keys()
     rotated = current = 0
     unreadable = []
-    for row in _sealed_rows():
+    for row, column in _sealed_rows():
         try:
-            if _rotate_one(type(row), row.pk, keys):
+            if _rotate_one(row, column, keys):
                 rotated += 1
             else:
                 current += 1
         except InvalidToken:
             unreadable.append(str(row))
-    return Rotation(rotated, current, tuple(unreadable))
+    return Rotation(rotated, current, tuple(dict.fromkeys(unreadable)))
 
 
 def unreadable_credentials() -> tuple[str, ...]:
@@ -332,29 +333,31 @@ def unreadable_credentials() -> tuple[str, ...]:
         CredentialKeysMissing: Secrets are stored, but no key is set.
     """
     names = []
-    for row in _sealed_rows():
+    for row, column in _sealed_rows():
         try:
-            unseal(bytes(row.secret))
+            unseal(bytes(getattr(row, column)))
         except InvalidToken:
             names.append(str(row))
-    return tuple(names)
+    return tuple(dict.fromkeys(names))  # a row may have several secrets
 
 
-def _sealed_rows() -> Iterator[Any]:
-    for model in SEALED:
-        yield from model.objects.exclude(secret=None).order_by("pk")
+def _sealed_rows() -> Iterator[tuple[Any, str]]:
+    for model, column in SEALED:
+        for row in model.objects.exclude(**{column: None}).order_by("pk"):
+            yield row, column
 
 
-def _rotate_one(model: Any, pk: int, keys: tuple[str, ...]) -> bool:
+def _rotate_one(row: Any, column: str, keys: tuple[str, ...]) -> bool:
     """Return whether the secret was encrypted anew; False: it was current, or its row was deleted."""
     cipher, newest = _cipher(keys), Fernet(keys[0])
     while True:
-        stored = model.objects.filter(pk=pk).values_list("secret", flat=True).first()
+        rows = type(row).objects.filter(pk=row.pk)
+        stored = rows.values_list(column, flat=True).first()
         if stored is None or _opens(newest, bytes(stored)):
             return False
         # Filtered by the secret that was read: otherwise this could overwrite a secret that was replaced meanwhile.
-        row = model.objects.filter(pk=pk, secret=bytes(stored))
-        if row.update(secret=cipher.rotate(bytes(stored)), rotated_at=Now()):
+        unchanged = rows.filter(**{column: bytes(stored)})
+        if unchanged.update(**{column: cipher.rotate(bytes(stored)), "rotated_at": Now()}):
             return True
 
 

@@ -36,16 +36,17 @@ def seal_signing_secret(text: str) -> bytes:
     return seal({ENTRY: text})
 
 
-def open_signing_secret(row: Any) -> str:
+def open_signing_secret(row: Any, *, column: str = "secret") -> str:
     """
     Args:
         row: A webhook or alert route.
+        column: Which of its secrets.
 
     Raises:
         CredentialKeysMissing, CredentialUnreadable
     """
     try:
-        return str(unseal(bytes(row.secret))[ENTRY])
+        return str(unseal(bytes(getattr(row, column)))[ENTRY])
     except InvalidToken:
         raise CredentialUnreadable(
             f"No key in QUEUEOPS_CREDENTIAL_KEYS opens the signing secret of {row}. "

@@ -12,7 +12,7 @@ from django.utils import timezone
 from jobs.models import Job, Webhook, WebhookDelivery, WebhookJob
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.secrets.signing import open_signing_secret
-from tests.factories import make_dead_letters, make_job, make_project, make_webhook
+from tests.factories import SIGNING_SECRET, make_dead_letters, make_job, make_project, make_webhook
 from tests.support.cases import every_case
 from tests.support.people import signed_in
 
@@ -112,6 +112,32 @@ def test_a_test_is_sent_by_those_who_may_change_it():
     assert "sent a test" in response.content.decode()
     assert WebhookDelivery.objects.get().event == "webhook.test"
     assert AuditEntry.objects.get(action="test_webhook").reason == "new receiver"
+
+
+def test_a_secret_is_changed_by_those_who_may_and_its_page_says_how_long_both_sign():
+    webhook = make_webhook(make_project())
+    address = f"{page_of(webhook)[:-7]}change-secret/"
+    viewer, administrator = signed_in("viewer"), signed_in("administrator")
+    assert viewer.post(address, {"confirmed": "on", "overlap_hours": "1"}).status_code == 403
+    assert address in administrator.get(page_of(webhook)).content.decode()
+    assert "takes them before and after it knows the new one" in administrator.get(address).content.decode()
+    assert open_signing_secret(Webhook.objects.get()) == SIGNING_SECRET, "a look changes nothing"
+    changed = administrator.post(address, {"confirmed": "on", "overlap_hours": "2", "reason": "somebody left"})
+    webhook.refresh_from_db()
+    assert open_signing_secret(webhook) in changed.content.decode()
+    assert "no-store" in changed["Cache-Control"]
+    assert webhook.former_secret_until is not None
+    said = f"Until {webhook.former_secret_until:%Y-%m-%d %H:%M:%S} UTC the former secret signs, too."
+    assert said in changed.content.decode()
+    assert said in administrator.get(page_of(webhook)).content.decode()
+    early = administrator.post(address, {"confirmed": "on", "overlap_hours": "1"}).content.decode()
+    assert "the former one still signs" in early
+    assert 'value="1"' in early, "what was entered stays"
+    administrator.post(address, {"confirmed": "on", "overlap_hours": "0"})
+    assert "the former secret signs, too" not in administrator.get(page_of(webhook)).content.decode()
+    assert [one.reason for one in AuditEntry.objects.filter(action="change_webhook_secret").order_by("pk")] == [
+        "somebody left", "",
+    ]  # fmt: skip
 
 
 def test_messages_are_listed_with_what_they_tell_of_and_found_by_a_job():
