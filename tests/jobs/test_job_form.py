@@ -14,6 +14,7 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from jobs.admin.jobs import form as job_form
 from jobs.handlers.registry import all_handlers, find_handler
 from jobs.models import DeadLetter, Job, Tag
 from jobs.states import JobState
@@ -110,6 +111,24 @@ def test_project_and_kind_are_chosen_first_and_kinds_of_the_platform_are_not_amo
     for kind, project in (("queueops.webhook", "acme"), ("no.such", "acme"), (KIND, "nobody")):
         assert "Select a valid choice" in shown(client, new_of(kind, project))
     assert shown(client, f"{LIST}").count("New job") == 1
+
+
+def test_where_projects_are_too_many_to_list_the_form_searches_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(job_form, "MAX_PROJECTS_LISTED", 2)
+    for name in ("acme", "globex"):
+        make_project(name)
+    client = signed_in("operator")
+    assert '<option value="globex">' in shown(client, f"{LIST}new/")
+    make_project("initech")
+    page = shown(client, f"{LIST}new/?project=initech")
+    assert '<option value="globex">' not in page
+    assert '<option value="initech" selected>' in page
+    assert "admin/js/autocomplete.js" in page
+    address = re.search(r'data-ajax--url="([^"]+)"', page)
+    assert address
+    asked = {"app_label": "jobs", "model_name": "job", "field_name": "project", "term": "nite"}
+    assert [one["id"] for one in client.get(address[1], asked).json()["results"]] == ["initech"]
+    assert 'name="payload.url"' in shown(client, new_of(project="initech"))
 
 
 def test_a_job_is_submitted_after_its_price_was_shown_and_the_trail_says_by_whom():

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
+from django.contrib.admin import site
+from django.contrib.admin.widgets import AutocompleteSelect
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.forms.boundfield import BoundField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -72,13 +74,15 @@ class Opened:
 
 
 class ChooseForm(forms.Form):
-    project = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
+    project = forms.ModelChoiceField(Project.objects, empty_label=None, widget=UnfoldAdminSelectWidget)
     kind = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
-        offer(self, "project", projects)
+        if len(Project.objects.values_list("pk")[: MAX_PROJECTS_LISTED + 1]) > MAX_PROJECTS_LISTED:
+            field = cast("forms.ModelChoiceField[Project]", self.fields["project"])
+            field.widget = AutocompleteSelect(Job.project.field, site)
+            field.widget.choices = field.choices
         offer(self, "kind", [handler.kind for handler in all_handlers() if not handler.internal])
 
 
@@ -257,7 +261,7 @@ def new_job(model_admin: Any, request: HttpRequest) -> HttpResponse:
     chosen = ChooseForm(given, initial=request.GET.dict())
     if not chosen.is_valid():
         return _page(model_admin, request, {"choose": chosen, "title": "New job", "goes_back_to": goes_back_to})
-    project, handler = chosen.cleaned_data["project"], find_handler(chosen.cleaned_data["kind"])
+    project, handler = chosen.cleaned_data["project"].pk, find_handler(chosen.cleaned_data["kind"])
     opened = Opened(job={"idempotency_key": f"form-{uuid4()}"})
     form = JobForm(_sent(request), handler=handler, project_id=project, opened=opened, reason=optional_reason())
 
