@@ -13,13 +13,17 @@ class JobsConfig(AppConfig):
         from jobs import cluster  # noqa: F401 - its import patches django-q2, before a cluster starts
         from jobs.handlers.registry import load_handlers
         from jobs.models import Webhook
+        from jobs.services.explain import spent_by_key
         from jobs.services.operate import names_heard
         from queueops.tenancy.secrets import credentials
+        from ratelimits.money.reports import also_group
 
         load_handlers()
         credentials.also_rotate(Webhook)
         credentials.also_rotate(Webhook, "former_secret")
         names_heard.tell()
+        also_group("key", spent_by_key.spent_by_submitter)
+        also_group("credential", spent_by_key.spent_by_credential)
         post_migrate.connect(_prepare_database, sender=self)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, tzinfo
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from .prices import price_list
 
 Grouping = Literal["day", "project", "user", "batch", "model"]
 GROUPINGS: Sequence[Grouping] = ("day", "project", "user", "batch", "model")
+OTHERS: dict[str, Callable[[QuerySet[Spend]], list[SpendGroup] | None]] = {}  # see `also_group`
 MAX_GROUPS = 1_000
 MAX_REPORT_DAYS = 400
 
@@ -85,8 +86,23 @@ def grouped(rows: QuerySet[Spend], by: Grouping, zone: tzinfo = UTC) -> list[Spe
             for row in of_model[:MAX_GROUPS]
         ]
     column = {"project": "project_id", "user": "user_id", "batch": "batch_id"}[by]
-    groups = rows.values(column).annotate(**_SUMS).order_by(*_DEAREST, column)
-    return [SpendGroup(str(row[column] or ""), _sum_of(row)) for row in groups[:MAX_GROUPS]]
+    return [SpendGroup(str(value or ""), found) for value, found in sums_by(rows, column)]
+
+
+def sums_by(rows: QuerySet[Spend], column: str) -> list[tuple[Any, SpendSum]]:
+    """Sum up by a column or annotation, the dearest first, at most MAX_GROUPS."""
+    groups: Any = rows.order_by().values(column).annotate(**_SUMS).order_by(*_DEAREST, column)
+    return [(row[column], _sum_of(row)) for row in groups[:MAX_GROUPS]]
+
+
+def also_group(name: str, groups: Callable[[QuerySet[Spend]], list[SpendGroup] | None]) -> None:
+    """
+    Have the report in the admin sum up by something that the ledger does not have.
+
+    Args:
+        groups: Returns the groups, the dearest first; None: there are too many calls to look at.
+    """
+    OTHERS[name] = groups
 
 
 def spent_today_by_project() -> list[tuple[str, str, SpendSum]]:

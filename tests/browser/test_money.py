@@ -70,7 +70,7 @@ def test_a_price_is_added_spend_is_looked_at_and_a_budget_is_made(page: Page):
     page.goto("/admin/ratelimits/spend/")
     expect(page.get_by_text("no price").first).to_be_visible()
     picture(page, "spend")
-    page.get_by_role("link", name="By project, model and day").click()
+    page.get_by_role("link", name="By project, key, model and day").click()
     expect(page.get_by_role("heading", name="By model")).to_be_visible()
     picture(page, "spend-report")
     page.goto("/admin/ratelimits/budget/")

@@ -29,6 +29,7 @@ from ratelimits.money.reports import (
     GROUPINGS,
     MAX_GROUPS,
     MAX_REPORT_DAYS,
+    OTHERS,
     Grouping,
     SpendGroup,
     SpendSum,
@@ -41,6 +42,10 @@ from ratelimits.usage.admin.charts import chart_of_spend
 EXPORT = "ratelimits.export_spend"
 DAYS_AT_FIRST = 30
 YEARS = (1970, 9998)  # days can be added to and subtracted from dates in these years
+EXPLAINS = {
+    "key": "Who submitted the jobs: a key, a person or a user's token.",
+    "credential": "What the jobs showed their provider last. A pool's jobs have the credential that they used.",
+}
 COLUMNS = (
     "project", "provider", "model", "way", "calls", "money", "currency", "calls_without_price", "calls_not_known",
     "input_tokens", "cached_tokens", "output_tokens",
@@ -51,7 +56,7 @@ COLUMNS = (
 class _Asked:
     first: date
     last: date
-    by: Grouping
+    by: str
     project: str
 
     @property
@@ -68,14 +73,17 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     asked = _asked(request)
     rows = asked.rows()
-    groups, days, whole = grouped(rows, asked.by), grouped(rows, "day"), total(rows)
+    looked_at, days, whole = _groups(rows, asked.by), grouped(rows, "day"), total(rows)
+    groups = looked_at or []
     called = in_words([one.key for one in groups], project_id=asked.project) if asked.by == "user" else {}
     dearest = max((one.sum.money for one in groups), default=0) or 1
     context = {
         "title": "What was spent",
         "asked": asked,
         "projects": projects_listed(asked.project),
-        "groupings": GROUPINGS,
+        "groupings": (*GROUPINGS, *OTHERS),
+        "too_many": looked_at is None,
+        "explains": EXPLAINS.get(asked.by, ""),
         "sum": _money(whole.money),
         "calls": numbered(whole.calls, "call"),
         "unpriced": numbered(whole.unpriced, "call") if whole.unpriced else "",
@@ -143,7 +151,11 @@ def _asked(request: HttpRequest) -> _Asked:
     first = _day(request.GET.get("from", "")) or last - timedelta(days=DAYS_AT_FIRST - 1)
     first = max(min(first, last), last - timedelta(days=MAX_REPORT_DAYS))
     by = request.GET.get("by", "model")
-    return _Asked(first, last, cast("Grouping", by if by in GROUPINGS else "model"), request.GET.get("project", ""))
+    return _Asked(first, last, by if by in (*GROUPINGS, *OTHERS) else "model", request.GET.get("project", ""))
+
+
+def _groups(rows: QuerySet[Spend], by: str) -> list[SpendGroup] | None:
+    return OTHERS[by](rows) if by in OTHERS else grouped(rows, cast("Grouping", by))
 
 
 def _day(text: str) -> date | None:
