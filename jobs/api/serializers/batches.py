@@ -11,24 +11,9 @@ from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import BatchSnapshot
 from jobs.states import BatchVerdict, GuardState
 
-from .fields import CURSOR_HELP, EPOCH_HELP, MOMENT
+from .fields import MOMENT, DetailSerializer
 from .jobs import CountsSerializer, tell_tags
 
-BATCH_FIELDS = (
-    "id",
-    "name",
-    "tags",
-    "total",
-    "paused",
-    "submitted_by",
-    "after",
-    "on_failure",
-    "on_finish_job",
-    "known_batches",
-    "created_at",
-    "finished_at",
-)
-GUARD_FIELDS = ("state", "percent", "first", "ended", "failed", "code")
 NOTHING_FOUND: dict[str, Any] = {"ended": None, "failed": None, "code": None}
 NO_WAIT: dict[str, Any] = {"after": [], "on_failure": None}
 
@@ -97,7 +82,18 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     class Meta:
         model = Batch
         fields = (
-            *BATCH_FIELDS,
+            "id",
+            "name",
+            "tags",
+            "total",
+            "paused",
+            "submitted_by",
+            "after",
+            "on_failure",
+            "on_finish_job",
+            "known_batches",
+            "created_at",
+            "finished_at",
             "verdict",
             "held_by",
             "guard",
@@ -115,15 +111,7 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
         read_only_fields = fields
 
 
-class BatchDetailSerializer(BatchSerializer):
-    cost_money = serializers.IntegerField(
-        allow_null=True,
-        help_text="What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing.",
-    )
-    currency = serializers.CharField(help_text="Three letters, such as USD.")
-    cursor = serializers.IntegerField(help_text=CURSOR_HELP)
-    epoch = serializers.CharField(help_text=EPOCH_HELP)
-
+class BatchDetailSerializer(DetailSerializer, BatchSerializer):
     class Meta:
         model = Batch
         fields = (*BatchSerializer.Meta.fields, "cost_money", "currency", "cursor", "epoch")
@@ -133,8 +121,7 @@ class BatchDetailSerializer(BatchSerializer):
 def _guard(batch: Batch) -> dict[str, Any] | None:
     if batch.guard is None:
         return None
-    told = {**NOTHING_FOUND, **batch.guard, "state": batch.guard_state}
-    return {name: told[name] for name in GUARD_FIELDS}
+    return dict(GuardSerializer({**NOTHING_FOUND, **batch.guard, "state": batch.guard_state}).data)
 
 
 def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from jobs.states import BatchVerdict, JobState, ended_verdict
 
 from .costs import BatchOfJobSerializer, WayPricesSerializer
 from .events import EventSerializer
-from .fields import CURSOR_HELP, EPOCH_HELP, MOMENT, AnyJSON
+from .fields import MOMENT, AnyJSON, DetailSerializer
 from .results import PLACE_HELP, PlaceOfResultSerializer, place_of_result, result_here
 from .waiting import WaitingSerializer, waiting_answer
 
@@ -123,7 +123,7 @@ def told_of(ended: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"counts": None, **ended, "verdict": ended_verdict(ended.get("counts"))}
 
 
-class JobDetailSerializer(JobSerializer):
+class JobDetailSerializer(DetailSerializer, JobSerializer):
     payload = AnyJSON()
     result = AnyJSON()
     stored_result = PlaceOfResultSerializer(allow_null=True, help_text=PLACE_HELP)
@@ -143,17 +143,10 @@ class JobDetailSerializer(JobSerializer):
         allow_null=True, help_text="When asking again is worth while; also sent as Retry-After."
     )
     last_event = EventSerializer(allow_null=True)
-    cost_money = serializers.IntegerField(
-        allow_null=True,
-        help_text="What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing.",
-    )
-    currency = serializers.CharField(help_text="Three letters, such as USD.")
     prices = WayPricesSerializer(
         allow_null=True, help_text="Null: it can go live alone, or nothing tells what it takes."
     )
     provider_batch = BatchOfJobSerializer(allow_null=True, help_text="Null: it never was in one.")
-    cursor = serializers.IntegerField(help_text=CURSOR_HELP)
-    epoch = serializers.CharField(help_text=EPOCH_HELP)
 
     class Meta:
         model = Job
