@@ -9,6 +9,7 @@ import pytest
 from ratelimits.limits import catalogue
 from ratelimits.models import Limit
 from tests.ratelimits.counting import Clock
+from tests.support.plans import planned  # noqa: F401
 
 
 @pytest.fixture

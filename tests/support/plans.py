@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -105,6 +106,27 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     finally:
         with django_db_blocker.unblock(), connection.cursor() as cursor:
             cursor.execute("TRUNCATE tenancy_project, jobs_job, jobs_batch, jobs_jobcount, jobs_jobevent CASCADE")
+
+
+@contextmanager
+def at_depth(blocker: Any, seed: str, tables: str) -> Iterator[None]:
+    """Tables with the rows of `seed`, committed; they are empty afterwards, and so are the projects."""
+    with blocker.unblock(), connection.cursor() as cursor:
+        with transaction.atomic():
+            cursor.execute(seed)
+        cursor.execute(f"VACUUM ANALYZE {tables}")
+    try:
+        yield
+    finally:
+        with blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(f"TRUNCATE {tables}, tenancy_project CASCADE")
+
+
+@pytest.fixture(params=["force_custom_plan", "force_generic_plan"])
+def planned(request: pytest.FixtureRequest, depth: None, db: None) -> None:
+    """Both ways in which a prepared statement is planned: for its parameters, and after some runs for any."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL plan_cache_mode = {request.param}")
 
 
 def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:

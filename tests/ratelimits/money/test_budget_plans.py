@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
 from jobs.services.upkeep.retention import rules
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod
-from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
+from tests.support.plans import assert_bounded, at_depth, explain_file
 
 pytestmark = pytest.mark.matrix  # tables are filled until plans matter
 
@@ -51,35 +51,14 @@ SELECT 1, lpad(to_hex(i), 32, '0')::uuid, 1, 1, i > 100, 'q', 'openai', now(), n
 def depth(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """The tables at depth, for this module."""
     tables = "ratelimits_spend, ratelimits_budget, ratelimits_budgetperiod, ratelimits_budgethold"
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        with transaction.atomic():
-            cursor.execute(SEED)
-        cursor.execute(f"VACUUM ANALYZE {tables}")
-    try:
+    with at_depth(django_db_blocker, SEED, tables):
         yield
-    finally:
-        with django_db_blocker.unblock(), connection.cursor() as cursor:
-            cursor.execute(f"TRUNCATE {tables}, tenancy_project CASCADE")
-
-
-@pytest.fixture(params=["force_custom_plan", "force_generic_plan"])
-def planned(request: pytest.FixtureRequest, depth: None, db: None) -> None:
-    """Both ways in which a prepared statement is planned: for its parameters, and after some runs for any."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL plan_cache_mode = {request.param}")
 
 
 def begin(budget: Budget, *, days_on: int = 0) -> dict[str, Any]:
     key = "00000000-0000-0000-0000-000000000007" if budget.scope == "each_user" else ""
     at = (timezone.now() + timedelta(days=days_on)).timestamp()
     return explain_file("ratelimits", "add_budget_periods", budgets=[budget.pk], keys=[key], at=at)
-
-
-def assert_bounded(plan: dict[str, Any], *, rows: float, blocks: int) -> None:
-    for node in nodes(plan):
-        name = f"{node['Node Type']} {node.get('Relation Name', '')} {node.get('Index Name', '')}"
-        assert rows_read(node) <= rows, f"{name} read {rows_read(node):,.0f} rows"
-    assert blocks_touched(plan) <= blocks, f"{blocks_touched(plan)} blocks"
 
 
 @pytest.mark.parametrize("scope", SCOPES)

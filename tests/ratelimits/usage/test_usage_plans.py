@@ -7,13 +7,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from ratelimits.models import UsageTracking
 from ratelimits.usage.reserve import reserve
 from tests.factories import make_allowance
 from tests.ratelimits.usage.reports import report, send
-from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
+from tests.support.plans import assert_bounded, at_depth, explain_file
 
 EVENTS, MONTHS, RESERVATIONS = 100_000, 10_000, 40_000
 ACTIVE = RESERVATIONS // 100
@@ -48,30 +48,8 @@ SELECT lpad(to_hex(i), 32, '0')::uuid, 'p', lpad(to_hex(1 + i % 2500), 32, '0'):
 def depth(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """The tables at depth, for this module."""
     tables = "ratelimits_usagetracking, ratelimits_usagereservation, ratelimits_usageevent"
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        with transaction.atomic():
-            cursor.execute(SEED)
-        cursor.execute(f"VACUUM ANALYZE {tables}")
-    try:
+    with at_depth(django_db_blocker, SEED, tables):
         yield
-    finally:
-        with django_db_blocker.unblock(), connection.cursor() as cursor:
-            cursor.execute(f"TRUNCATE {tables}, tenancy_project CASCADE")
-
-
-@pytest.fixture(params=["force_custom_plan", "force_generic_plan"])
-def planned(request: pytest.FixtureRequest, depth: None, db: None) -> None:
-    """Both ways in which a prepared statement is planned: for its parameters, and after some runs for any."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL plan_cache_mode = {request.param}")
-
-
-def assert_bounded(plan: dict[str, Any], *, rows: int, blocks: int) -> None:
-    """No node that reads or passes on more rows, and no more 8 kB pages touched by the whole statement."""
-    for node in nodes(plan):
-        name = f"{node['Node Type']} {node.get('Relation Name', '')} {node.get('Index Name', '')}"
-        assert rows_read(node) <= rows, f"{name} read {rows_read(node):,.0f} rows"
-    assert blocks_touched(plan) <= blocks, f"{blocks_touched(plan)} blocks"
 
 
 def ids(first: int, number: int) -> list[UUID]:
