@@ -466,6 +466,87 @@ def test_what_gateways_count_of_anthropics_cache_is_input_and_no_output(counts, 
     )
 
 
+CHUNKS = [
+    {"choices": [{"index": 0, "delta": {"content": "Ä"}}]},
+    {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "stop"}]},
+]
+LINES = [f"data: {json.dumps(one)}" for one in CHUNKS] + ["data: [DONE]"]
+
+
+@every_case(
+    ("text", "stream"),
+    [
+        ("\n\n".join(LINES), False),
+        (": ping\n\nevent: message\n" + "\n\n".join(LINES) + "\n\n", False),
+        ("\ufeff\n" + "\r\n\r\n".join(LINES), False),
+        ("\n".join(LINES) + "\n", True),
+        ("\n".join(LINES), False),
+    ],
+)
+def test_a_stream_is_read_though_it_was_not_asked_for_and_without_empty_lines(text, stream):
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=text.encode(), content_type="application/json")
+
+    async def scenario() -> Any:
+        async with serving(answer) as url:
+            return await ask(url, provider="openai", stream=stream)
+
+    result = asyncio.run(scenario()).result
+    assert (result["text"], result["complete"]) == ("Äb", True)
+
+
+@every_case("text", [": ping\n\n", "data: {\n\n", "data: x\ndata: y\n\n", "database: 5"])
+def test_what_only_begins_as_a_stream_is_no_answer(text):
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    with pytest.raises(ProviderError) as failed:
+        reader.take_whole(text.encode())
+    assert (failed.value.code, failed.value.outcome) == ("malformed_answer", "unknown")
+
+
+def streamed(*events: Any) -> Any:
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    reader.take("".join(f"data: {json.dumps(one)}\n\n" for one in events).encode())
+    reader.end(b"")
+    return reader.answer
+
+
+def test_of_several_answers_in_a_stream_the_first_is_read_alone():
+    pieces = [(0, "a", None), (1, "X", None), (1, "", "length"), (0, "b", "stop")]
+    answer = streamed(
+        *({"choices": [{"index": at, "delta": {"content": text}, "finish_reason": why}]} for at, text, why in pieces),
+        {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}},
+    )
+    assert (answer.text, answer.finish_reason, answer.usage["output_tokens"]) == ("ab", "stop", 9)
+
+
+def test_a_message_beside_its_piece_is_read_once():
+    so_far = {"role": "assistant", "content": "ab"}
+    answer = streamed(
+        {"choices": [{"delta": {"content": "a"}, "message": {"content": "a"}}]},
+        {"choices": [{"delta": {"content": "b"}, "message": so_far}]},
+        {"choices": [{"delta": {}, "message": so_far, "finish_reason": "stop"}]},
+    )
+    assert answer.text == "ab"
+    whole = {"choices": [{"delta": {"role": "assistant", "content": ""}, "message": so_far, "finish_reason": "stop"}]}
+    payload = LlmGenerate.model_validate(payload_of(provider="openai"))
+    assert batch_form(DIALECTS).read(payload, whole, ()).result["text"] == "ab"
+
+
+def test_counts_are_read_where_else_servers_put_them():
+    counts = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    for told in (
+        {"x_groq": {"id": "r", "usage": counts}},
+        {"usage": {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}},
+        {"usage": counts | {"input_tokens": 0, "output_tokens": 0}},
+    ):
+        used = streamed(CHUNKS[0], end | told).used()
+        assert (used.input_tokens, used.output_tokens, used.tokens) == (5, 2, 7), told
+    with pytest.raises(ProviderError) as failed:
+        streamed(CHUNKS[0], end | {"x_groq": {"id": "r", "error": "over capacity"}})
+    assert failed.value.code == "response_failed"
+
+
 def test_a_call_whose_pieces_have_ids_of_their_own_stays_one_with_its_first_id():
     pieces = [("call-1", "f", ""), ("call-2", None, '{"city": "'), ("call-3", None, 'Paris"}')]
     chunks = [

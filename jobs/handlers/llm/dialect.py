@@ -94,6 +94,8 @@ class Generation:
         thought: It has thoughts, or the provider counted some. They are output that is no part of the text.
         failed: The provider says that it failed; what went wrong may follow.
         vectors: The content of an answer without text, embeddings or verdicts of a moderation, in the input's order.
+        is_whole: It is no stream.
+        choice: Which of several answers it is, by the number that a stream gives the first of them to come.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -107,6 +109,8 @@ class Generation:
     thought: bool = False
     failed: bool = False
     vectors: list[Any] | None = None
+    is_whole: bool = False
+    choice: int | None = None
     _bytes: int = 0
 
     def add_text(self, text: Any) -> None:

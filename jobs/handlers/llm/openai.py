@@ -148,6 +148,7 @@ OF_INPUT = {
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens")  # Moonshot's and DeepSeek's names, beside the other counts
 _OF_ANTHROPIC = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_written_tokens"}
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
+_COUNTS_OF_OTHERS = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}  # gateways, beside or instead
 
 
 def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> ModelRequest:
@@ -236,8 +237,8 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     """Take the first choice: a whole message, or what a stream's chunk adds to it."""
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    if isinstance(choice, dict):
-        message = choice.get("delta") or choice.get("message")
+    if isinstance(choice, dict) and _is_first(answer, choice.get("index")):
+        message = _message_in(choice, is_whole=answer.is_whole)
         if isinstance(message, dict):
             _add_content(answer, message.get("content"))
             answer.refuse(message.get("refusal"))
@@ -249,6 +250,23 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         _count(answer, choice.get("usage"))
     answer.note(model=event.get("model"), answer_id=event.get("id"), tier=event.get("service_tier"))
     _count(answer, event.get("usage"))
+    if isinstance(groq := event.get("x_groq"), dict):
+        _count(answer, groq.get("usage"))
+        answer.failed |= bool(groq.get("error"))  # why the stream was stopped early
+
+
+def _is_first(answer: Generation, index: Any) -> bool:
+    """Whether a choice is of the answer that came first; a stream of several answers brings their pieces by turns."""
+    if type(index) is not int:
+        return True
+    answer.choice = index if answer.choice is None else answer.choice
+    return index == answer.choice
+
+
+def _message_in(choice: Mapping[str, Any], *, is_whole: bool) -> Any:
+    """Return a choice's message, or what a chunk adds to it. Perplexity sends both, and one of them empty or so far."""
+    told = [choice.get("message"), choice.get("delta")]
+    return next((one for one in (told if is_whole else reversed(told)) if isinstance(one, dict)), None)
 
 
 def _add_content(answer: Generation, content: Any) -> None:
@@ -286,6 +304,7 @@ def _count(answer: Generation, usage: Any) -> None:
     Portkey has it in the total; LiteLLM in none of them, so that it may exceed the prompt.
     """
     answer.count(usage, _COUNTS)
+    answer.count(usage, _COUNTS_OF_OTHERS)
     if isinstance(usage, dict):
         count_thoughts(answer, usage.get("completion_tokens_details"))
         details = usage.get("prompt_tokens_details")

@@ -12,6 +12,7 @@ from jobs.handlers.errors import ProviderError
 from . import errors as llm_errors
 from .dialect import Dialect, Generation
 
+_LOOKS_LIKE_EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry|):")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _HEARTBEATS = frozenset({"ping", "keepalive", "heartbeat"})
 
@@ -108,7 +109,11 @@ class AnswerReader:
         try:
             parsed = self.whole = json.loads(body)
         except (ValueError, RecursionError):
+            if not self._is_stream and _LOOKS_LIKE_EVENTS.match(body):
+                self._take_unasked(body)
+                return
             raise llm_errors.malformed(self._service, "the answer is no JSON") from None
+        self.answer.is_whole = True
         for event in parsed if isinstance(parsed, list) else [parsed]:
             self._absorb(event)
         answer = self.answer
@@ -116,6 +121,11 @@ class AnswerReader:
             raise self._broken_off()
         if not answer.pieces and answer.finish_reason is None and answer.vectors is None:
             raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
+
+    def _take_unasked(self, body: bytes) -> None:
+        """Read a stream that came although none was asked for, as some gateways send it."""
+        self.take(body)
+        self.end(b"")
 
     def _absorb_events(self, events: list[str]) -> None:
         for data in events:
@@ -128,7 +138,10 @@ class AnswerReader:
             try:
                 event = json.loads(data)
             except (ValueError, RecursionError):
-                raise llm_errors.malformed(self._service, "an event of the stream is no JSON") from None
+                if "\n" not in data:
+                    raise llm_errors.malformed(self._service, "an event of the stream is no JSON") from None
+                self._absorb_events(data.split("\n"))  # some servers leave out the empty line between events
+                continue
             if not _is_heartbeat(event):
                 self._absorb(event)
 
