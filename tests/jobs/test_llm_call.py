@@ -354,6 +354,27 @@ def test_a_stream_of_responses_may_end_without_its_output():
     assert (answer.text, answer.result()["complete"], answer.usage["total_tokens"]) == ("Blue.", True, 6)
 
 
+def message(*parts: tuple[str, str]) -> dict[str, Any]:
+    named = {"output_text": "text", "refusal": "refusal"}
+    return {"type": "message", "content": [{"type": kind, named[kind]: text} for kind, text in parts]}
+
+
+@every_case(
+    ("events", "text", "is_blocked"),
+    [
+        ([done(0, message(("output_text", "Bl"), ("output_text", "ue."))), response(output=[])], "Blue.", False),
+        ([TEXT, done(0, message(("output_text", "Blue."))), response(output=[])], "Blue.", False),
+        ([TEXT, response(output=[message(("output_text", "Blue."))])], "Blue.", False),
+        ([response(output=[message(("output_text", "No."))] * 2)], "No.No.", False),
+        ([response(output=[message(("refusal", "I will not."))])], "I will not.", True),
+        ([{"type": "response.refusal.delta", "delta": "I will not."}, response(output=[])], "I will not.", True),
+    ],
+)
+def test_a_message_or_a_refusal_is_read_once_from_wherever_it_comes(events, text, is_blocked):
+    answer = read(*events)
+    assert (answer.text, answer.is_blocked, answer.result()["complete"]) == (text, is_blocked, True)
+
+
 LIMITED = {"code": "rate_limit_exceeded", "message": "slow down"}
 
 

@@ -519,6 +519,14 @@ def test_of_several_answers_in_a_stream_the_first_is_read_alone():
     assert (answer.text, answer.finish_reason, answer.usage["output_tokens"]) == ("ab", "stop", 9)
 
 
+def test_of_several_candidates_in_a_stream_the_first_is_read_alone():
+    reader = AnswerReader(DIALECTS["gemini"], service="gemini", secrets=())
+    for index, text, reason in ((0, "a", None), (1, "X", "MAX_TOKENS"), (0, "b", "STOP")):
+        candidate = {"index": index, "content": {"parts": [{"text": text}]}, "finishReason": reason}
+        reader.take(f"data: {json.dumps({'candidates': [candidate]})}\n\n".encode())
+    assert (reader.answer.text, reader.answer.finish_reason) == ("ab", "STOP")
+
+
 def test_a_message_beside_its_piece_is_read_once():
     so_far = {"role": "assistant", "content": "ab"}
     answer = streamed(

@@ -113,6 +113,13 @@ class Generation:
     choice: int | None = None
     _bytes: int = 0
 
+    def is_of(self, index: Any) -> bool:
+        """Whether a piece is of the answer that came first; a stream of several brings their pieces by turns."""
+        if type(index) is not int:
+            return True
+        self.choice = index if self.choice is None else self.choice
+        return index == self.choice
+
     def add_text(self, text: Any) -> None:
         if isinstance(text, str):
             self.pieces.append(text)

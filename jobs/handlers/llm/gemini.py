@@ -95,7 +95,8 @@ def _thinking(payload: LlmGenerate) -> dict[str, Any] | None:
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
     """Take the first candidate; thoughts are no part of the text, and a prompt that is blocked has no candidate."""
-    candidate = _first(event.get("candidates"))
+    first = _first(event.get("candidates"))
+    candidate = first if answer.is_of(first.get("index")) else {}
     content = candidate.get("content")
     parts = content.get("parts") if isinstance(content, dict) else None
     for piece in parts if isinstance(parts, list) else ():

@@ -237,7 +237,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     """Take the first choice: a whole message, or what a stream's chunk adds to it."""
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    if isinstance(choice, dict) and _is_first(answer, choice.get("index")):
+    if isinstance(choice, dict) and answer.is_of(choice.get("index")):
         message = _message_in(choice, is_whole=answer.is_whole)
         if isinstance(message, dict):
             _add_content(answer, message.get("content"))
@@ -253,14 +253,6 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     if isinstance(groq := event.get("x_groq"), dict):
         _count(answer, groq.get("usage"))
         answer.failed |= bool(groq.get("error"))  # why the stream was stopped early
-
-
-def _is_first(answer: Generation, index: Any) -> bool:
-    """Whether a choice is of the answer that came first; a stream of several answers brings their pieces by turns."""
-    if type(index) is not int:
-        return True
-    answer.choice = index if answer.choice is None else answer.choice
-    return index == answer.choice
 
 
 def _message_in(choice: Mapping[str, Any], *, is_whole: bool) -> Any:

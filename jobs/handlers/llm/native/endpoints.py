@@ -19,6 +19,10 @@ _RESPONSE_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tok
 _INPUT_COUNTS = {"prompt_tokens": "input_tokens", "total_tokens": "total_tokens"}
 _GEMINI_COUNTS = {"promptTokenCount": "input_tokens", "totalTokenCount": "total_tokens"}
 _ENDS_OF_A_RESPONSE = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_PIECES: Mapping[Any, Callable[[Generation, Any], None]] = {
+    "response.output_text.delta": Generation.add_text,
+    "response.refusal.delta": Generation.refuse,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,10 @@ def _embed_requests(value: Any) -> str:
 def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     """Take the texts and calls of a whole response of OpenAI's, or of an event of its stream; leave out the rest."""
     kind = event.get("type")
-    if kind == "response.output_text.delta":
-        answer.add_text(event.get("delta"))
+    if kind in _PIECES:
+        _PIECES[kind](answer, event.get("delta"))
     elif kind == "response.output_item.done":
+        _add_message(answer, event.get("item"), unless_there=True)
         _add_called(answer, event.get("output_index"), event.get("item"))
     told = event.get("response") if kind in _ENDS_OF_A_RESPONSE else event
     output = told.get("output") if isinstance(told, dict) else None
@@ -91,10 +96,8 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
         return
     has_text = bool(answer.pieces)  # the stream's events have brought the text already
     for place, item in enumerate(output if isinstance(output, list) else ()):  # gateways leave it empty, or out
-        parts = item.get("content") if isinstance(item, dict) and item.get("type") == "message" else None
-        for part in parts if isinstance(parts, list) else ():
-            if isinstance(part, dict) and part.get("type") == "output_text" and not has_text:
-                answer.add_text(part.get("text"))
+        if not has_text:
+            _add_message(answer, item)
         _add_called(answer, place, item)
     details = told.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -107,6 +110,17 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     if isinstance(usage, dict):
         answer.count(usage.get("input_tokens_details"), openai.OF_INPUT)
         openai.count_thoughts(answer, usage.get("output_tokens_details"))
+
+
+def _add_message(answer: Generation, item: Any, *, unless_there: bool = False) -> None:
+    """Add a message's texts, or the model's refusal; `unless_there`: the pieces of a stream may have brought them."""
+    parts = item.get("content") if isinstance(item, dict) and item.get("type") == "message" else None
+    told = [part for part in (parts if isinstance(parts, list) else ()) if isinstance(part, dict)]
+    texts = [part.get("text") if part.get("type") == "output_text" else part.get("refusal") for part in told]
+    whole = "".join(text for text in texts if isinstance(text, str))
+    if whole and not (unless_there and answer.text.endswith(whole)):
+        is_refusal = any(part.get("type") == "refusal" for part in told)
+        (answer.refuse if is_refusal else answer.add_text)(whole)
 
 
 def _add_called(answer: Generation, place: Any, item: Any) -> None:
