@@ -16,11 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.connections import close
 from jobs.handlers.llm.batches.calls import compact
+from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.dialect import Generation
 from jobs.handlers.llm.native import call as native
 from jobs.handlers.llm.native.endpoints import ENDPOINTS
 from jobs.handlers.llm.native.measure import measure
 from jobs.handlers.llm.native.payload import LlmCall
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, RunningJob
@@ -373,6 +375,30 @@ def message(*parts: tuple[str, str]) -> dict[str, Any]:
 def test_a_message_or_a_refusal_is_read_once_from_wherever_it_comes(events, text, is_blocked):
     answer = read(*events)
     assert (answer.text, answer.is_blocked, answer.result()["complete"]) == (text, is_blocked, True)
+
+
+@every_case(
+    ("provider", "answer"),
+    [
+        ("openai", {"content": None, "audio": {"id": "a", "data": "AA==", "transcript": "Blue."}}),
+        (
+            "openai",
+            {"content": "", "images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]},
+        ),
+        ("gemini", {"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
+    ],
+)
+def test_a_picture_or_a_sound_is_an_answer_where_the_result_has_it(provider, answer):
+    given = NEEDED["/v1/chat/completions" if provider == "openai" else "generateContent"]
+    payload = LlmCall.model_validate_json(payload_text(provider, json.dumps(given), model="m"))
+    said = {
+        "openai": {"choices": [{"message": answer, "finish_reason": "stop"}]},
+        "gemini": {"candidates": [{"content": {"parts": [answer]}, "finishReason": "STOP"}]},
+    }[provider]
+    result = native._read(payload, said, ()).result
+    assert (result["complete"], "empty" in result, result["body"]) == (True, False, said)
+    asked = LlmGenerate.model_validate(payload_of(provider=provider))
+    assert batch_form(DIALECTS).read(asked, said, ()).result["empty"] is True, "its result has text alone"
 
 
 LIMITED = {"code": "rate_limit_exceeded", "message": "slow down"}

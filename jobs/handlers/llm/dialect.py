@@ -94,6 +94,7 @@ class Generation:
         thought: It has thoughts, or the provider counted some. They are output that is no part of the text.
         failed: The provider says that it failed; what went wrong may follow.
         vectors: The content of an answer without text, embeddings or verdicts of a moderation, in the input's order.
+        has_media: It has a picture, a sound or a program, which are no text.
         is_whole: It is no stream.
         choice: Which of several answers it is, by the number that a stream gives the first of them to come.
     """
@@ -109,6 +110,7 @@ class Generation:
     thought: bool = False
     failed: bool = False
     vectors: list[Any] | None = None
+    has_media: bool = False
     is_whole: bool = False
     choice: int | None = None
     _bytes: int = 0
@@ -206,15 +208,18 @@ class Generation:
         joined = "".join(self.pieces)
         return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
-    def result(self) -> dict[str, Any]:
+    def result(self, *, keeps_media: bool = False) -> dict[str, Any]:
+        """Return the answer as results have it; `keeps_media`: the result has the provider's whole answer, too."""
         text, reason = self.text, self.finish_reason or ""
         calls = [call.told() for call in self.calls.values()]
         finished = _FINISHED | _FINISHED_BY_CALLS if calls else _FINISHED
+        is_empty = not (text or calls or (keeps_media and self.has_media))
         return {
             "text": text,
             "finish_reason": self.finish_reason,
-            "complete": bool(text or calls) and reason.lower() in finished,
-            **({} if text or calls else {"empty": True, **({"hint": self.hint} if self.thought else {})}),
+            "complete": not is_empty and reason.lower() in finished,
+            **({"empty": True} if is_empty else {}),
+            **({"hint": self.hint} if is_empty and self.thought else {}),
             **({"tool_calls": calls} if calls else {}),
             "usage": self.usage or None,
             "model": self.model,

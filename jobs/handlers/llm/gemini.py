@@ -27,6 +27,7 @@ _BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # as Goog
 _ROLES = {"user": "user", "assistant": "model"}
 # The model wrote something else than the call or the answer that it meant, and another attempt may bring it.
 _MISFITS = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
+_MEDIA = frozenset({"inlineData", "fileData", "executableCode"})
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _COUNTS = {
     "promptTokenCount": "input_tokens",
@@ -103,6 +104,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         answer.thought |= isinstance(piece, dict) and piece.get("thought") is True
         if isinstance(piece, dict) and piece.get("thought") is not True:
             answer.add_text(piece.get("text"))
+            answer.has_media |= not _MEDIA.isdisjoint(piece)
             if isinstance(call := piece.get("functionCall"), dict):
                 # Each function call comes whole, even in a stream.
                 arguments = call.get("args") or {}

@@ -244,6 +244,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
             answer.refuse(message.get("refusal"))
             answer.thought |= any(isinstance(message.get(name), str) and message[name] != "" for name in _THOUGHTS)
             _add_calls(answer, message.get("tool_calls"))
+            answer.has_media |= bool(message.get("audio") or message.get("images"))  # OpenAI; OpenRouter
         reason = choice.get("finish_reason")
         answer.failed |= isinstance(reason, str) and _BROKEN_OFF.fullmatch(reason) is not None
         answer.note(finish_reason=reason)

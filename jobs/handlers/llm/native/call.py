@@ -110,7 +110,7 @@ def _report(job: RunningJob[LlmCall], answer: Generation) -> None:
 def _done(payload: LlmCall, answer: Generation, body: Any, secrets: tuple[str, ...]) -> Done:
     """Return the provider's own answer, and beside it the few fields that every page shows."""
     dialect = payload.target.dialect
-    told = answer.result()
+    told = answer.result(keeps_media=body is not None)
     if answer.vectors is not None:
         told = {"complete": True, "usage": told["usage"], "model": told["model"]}
     return Done(
