@@ -709,6 +709,20 @@ def test_whoever_reads_only_the_first_line_gets_no_complaint(environ):
     assert complaints == ""
 
 
+def test_a_pipe_gets_utf_8_in_any_locale_and_no_character_ends_a_command(environ):
+    batch, text = make_batch(), "Grüße 你好 😀"
+    make_job(batch=batch, state=JobState.COMPLETED, result={"text": text})
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    told = {}
+    for name, chosen in (("plain", locale), ("cp1252", {"PYTHONIOENCODING": "cp1252"})):
+        for form in ("--json", "--csv"):
+            command = [*QUEUEOPS, "results", str(batch.pk), form]
+            done = subprocess.run(command, env={**environ, **chosen}, capture_output=True, timeout=60, check=False)
+            told[name, form] = (done.returncode, done.stderr, text.encode() in done.stdout)
+    assert {one: found[:2] for one, found in told.items()} == dict.fromkeys(told, (0, b""))
+    assert {one for one, found in told.items() if found[2]} == {("plain", "--json"), ("plain", "--csv")}
+
+
 def test_completion_is_printed_for_each_shell_and_needs_no_server(command, monkeypatch):
     monkeypatch.delenv("QUEUEOPS_URL")
     for shell in ("bash", "zsh", "fish"):

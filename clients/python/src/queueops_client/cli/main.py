@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -9,6 +10,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
+    _speak_utf8()
     try:
         from queueops_client.cli.commands import run
 
@@ -25,3 +27,18 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1  # as click does if it catches this error first
     sys.exit(code)
+
+
+def _speak_utf8() -> None:
+    """
+    Write files and pipes in UTF-8, in any locale and on Windows, without its second line break after each row of CSV.
+
+    A terminal, and who sets PYTHONIOENCODING, has another encoding. A character that it lacks must not end a command.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if stream.isatty() or "PYTHONIOENCODING" in os.environ:
+            stream.reconfigure(errors="replace")
+        else:
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="")
