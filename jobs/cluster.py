@@ -283,6 +283,7 @@ class CarefulSentinel(django_q.cluster.Sentinel):  # django_q has no types
 
 def sentinel(*arguments: Any) -> None:
     """django-q2's sentinel, made to end with its master; its workers then drain by themselves."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it has inherited the master's handler
     end_with_parent(_parent(), signal.SIGKILL)
     CarefulSentinel(*arguments)
 
