@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import psycopg
-from django.db import (
-    DatabaseError,
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    connection,
-    transaction,
-)
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from jobs.backoff import Policy
 from jobs.features.pools.pools import ensure_pool
@@ -43,6 +35,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.cost_samples import CostSamples
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
+from jobs.services.finish.singly import raise_others, record_singly
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import compare_claims
 from queueops.core.database import UnsuitableDatabase
@@ -85,8 +78,6 @@ UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must 
 # All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
 # tables are small would still scan them once they have grown.
 PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
-OF_THE_DATABASE = (DatabaseError, InterfaceError, psycopg.Error)
-OF_ONE_ROW = (DataError, IntegrityError)
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
@@ -534,7 +525,7 @@ class ExecutorPump:
         try:
             return quota_feedback.cool_down(outcomes, actor=f"executor:{self.id}")
         except Exception as error:  # otherwise one provider's statement would keep all outcomes unwritten
-            _raise_others(error)
+            raise_others(error)
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
@@ -542,7 +533,7 @@ class ExecutorPump:
         try:
             provider_quotas.note_caps(provider_quotas.statements_of(outcomes).values(), actor=f"executor:{self.id}")
         except Exception as error:  # as in _cool_down
-            _raise_others(error)
+            raise_others(error)
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
@@ -591,7 +582,7 @@ class ExecutorPump:
         except Exception as error:
             if not outcomes:
                 raise
-            _raise_others(error)
+            raise_others(error)
             logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
             return self._write_singly(outcomes), [], {}
 
@@ -601,17 +592,13 @@ class ExecutorPump:
         return self._policies
 
     def _write_singly(self, outcomes: list[Outcome]) -> set[UUID]:
-        """Write outcomes one by one, so that an outcome that cannot be stored fails alone and the others are kept."""
-        lost: set[UUID] = set()
+        lost = record_singly(outcomes, policies=self._retry_policies())
         for outcome in outcomes:
             try:
-                lost |= finish.record_outcomes([outcome], policies=self._retry_policies()).lost
                 decide.settle(finish.settlements_of([outcome]))
-            except Exception as error:  # noqa: BLE001 - whatever one outcome raises
-                _raise_others(error)
-                lost |= finish.record_outcomes(
-                    [finish.unstorable(outcome, error)], policies=self._retry_policies()
-                ).lost
+            except Exception as error:  # as in _cool_down
+                raise_others(error)
+                logger.exception("executor %s: what a call used cannot be settled; its estimate stays", self.id)
         return lost
 
     def _flush_is_due(self, *, claiming: bool) -> bool:
@@ -756,16 +743,6 @@ class ExecutorPump:
                 add_figures(figures)
         executors.deregister(self.id)
         notify(Channel.READY)  # other executors can claim the jobs that this one gave back
-
-
-def _raise_others(error: Exception) -> None:
-    """
-    Raise an error again unless it is of one outcome, whose values or handler's code raise it in the database or before.
-
-    Repeating that cannot help, and other outcomes are sound.
-    """
-    if isinstance(error, OF_THE_DATABASE) and not isinstance(error, OF_ONE_ROW):
-        raise error
 
 
 def _drain(pipe: int) -> None:

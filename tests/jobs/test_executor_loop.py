@@ -518,6 +518,26 @@ def test_an_outcome_that_fails_in_an_unforeseen_way_fails_alone(stage, monkeypat
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_mistake_that_hits_every_outcome_of_a_sort_buries_none_of_them(stage, monkeypatch):
+    told, tries, is_mended = spend.record_spend, list[int](), threading.Event()
+
+    def record_spend(outcomes: Sequence[Outcome], **given: Any) -> None:
+        if any(isinstance(one, Succeeded) for one in outcomes) and not is_mended.is_set():
+            tries.append(len(outcomes))
+            raise KeyError("as a mistake of the product does")
+        told(outcomes, **given)
+
+    monkeypatch.setattr(finish, "record_spend", record_spend)
+    make_jobs(5, kind="test.double", payload='{"n": 21}')
+    with executing(slots=20):
+        wait_for(lambda: tries.count(5) > 1, what="a second try of all of them")
+        assert set(Job.objects.values_list("status", flat=True)) == {"in_progress"}
+        is_mended.set()
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
+    assert set(Job.objects.values_list("status", "retry_count", "crash_count")) == {("completed", 0, 0)}
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_job_submitted_while_the_executor_sleeps_wakes_it(stage):
     make_project()
     with executing():

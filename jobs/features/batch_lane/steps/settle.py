@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from uuid import UUID
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import transaction
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Extract
 from pydantic import ValidationError
@@ -22,9 +23,10 @@ from jobs.handlers.errors import UNTOLD
 from jobs.handlers.registry import find_handler
 from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
 from jobs.services.finish.claimed import ClaimedJob, opened
-from jobs.services.finish.finish import record_outcomes, retry_policies, unstorable
+from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.finish.result_text import result_text
+from jobs.services.finish.singly import raise_others, record_singly
 from jobs.states import JobState
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
@@ -38,6 +40,8 @@ from ratelimits.money.holds import held_by_budgets
 from .again import not_carried_out, seconds_to_next, went_round, went_unanswered
 from .collect import Spoken, holder_of_batch, room_was_made
 from .unread import book_unread, settle_unread
+
+logger = logging.getLogger(__name__)
 
 LINES_OF_A_SLICE = 500
 PACES_KEPT = 200
@@ -348,13 +352,10 @@ def _record(outcomes: Sequence[Outcome]) -> None:
     try:
         with transaction.atomic():
             record_outcomes(outcomes, policies=policies)
-    except (DataError, IntegrityError):
-        for outcome in outcomes:
-            try:
-                with transaction.atomic():
-                    record_outcomes([outcome], policies=policies)
-            except (DataError, IntegrityError) as error:
-                record_outcomes([unstorable(outcome, error)], policies=policies)
+    except Exception as error:  # otherwise one outcome would keep all answers of its batch unwritten
+        raise_others(error)
+        logger.exception("outcomes of a batch are written one by one, because together they fail")
+        record_singly(outcomes, policies=policies)
 
 
 def _comes_late(line: Line, outcome: Outcome) -> bool:

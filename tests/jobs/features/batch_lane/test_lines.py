@@ -1,5 +1,6 @@
 """Jobs go by their providers' batches: each line is paid for once, and no fault of a provider loses a job."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from jobs.features.batch_lane.steps import calls as batch_calls
 from jobs.features.batch_lane.steps import settle
+from jobs.features.budget_holds import spend
 from jobs.features.results.garbage_collect import sweep_results
 from jobs.features.results.read import whole_result
 from jobs.features.results.reference import stored_in
@@ -19,7 +21,9 @@ from jobs.features.results.totals import ResultFigures, add_figures
 from jobs.features.results.writer import write_result
 from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.models import DeadLetter, Job, JobEvent, ProviderBatch, ProviderBatchLine, ResultStoreTotals
+from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.outcomes import Outcome, Succeeded
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.testing import drain
 from queueops.tenancy.models import ProducerKey, Scope
@@ -259,3 +263,33 @@ def test_an_interrupted_duty_goes_on_in_another_process(lane):
     lane.restart()
     batch = lane.tend_until_closed()
     assert (batch.state, batch.succeeded) == ("completed", 8)
+
+
+@pytest.mark.parametrize("hits", ["one", "all"])
+def test_a_mistake_in_writing_fails_the_one_that_it_hits_and_keeps_all_for_later_if_it_hits_all(
+    lane, sandbox, monkeypatch, hits
+):
+    sandbox.turn(batches=SOON)
+    lane.credential()
+    lane.submit(3)
+    odd, told = Job.objects.earliest("pk").pk, spend.record_spend
+
+    def record_spend(outcomes: Sequence[Outcome], **given: Any) -> None:
+        if any(isinstance(one, Succeeded) and (hits == "all" or one.job.id == odd) for one in outcomes):
+            raise KeyError("as a mistake in a handler's code does")
+        told(outcomes, **given)
+
+    monkeypatch.setattr(finish, "record_spend", record_spend)
+    if hits == "one":
+        lane.tend_until_closed()
+        assert lane.states() == ["completed", "completed", "failed"]
+        assert DeadLetter.objects.get().error_code == "result_not_stored"
+        return
+    lane.tend()
+    wait_for(lambda: sandbox.billing()["custom_ids_paid"] == 3, what="the end at the provider")
+    lane.tend()
+    assert ProviderBatch.objects.get().state == "collecting"
+    assert lane.states() == ["in_progress"] * 3
+    monkeypatch.undo()
+    assert lane.tend_until_closed().succeeded == 3
+    assert sandbox.billing()["custom_ids_paid"] == 3
