@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
-from queueops.screens.admin import QueueInline, ServiceFormAdmin
+from queueops.screens.admin import QueueInline, ServiceFormAdmin, without
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
 from queueops.screens.filters import Choice
@@ -73,11 +73,6 @@ def _read_by(name: str) -> str:
     """
     chosen = (f"algorithm == '{algorithm}'" for algorithm, made in KINDS.items() if name in made.reads)
     return " || ".join(("typeof algorithm == 'undefined'", *chosen))
-
-
-def _without(fields: Sequence[Any], names: Collection[str]) -> tuple[Any, ...]:
-    rows = (row if isinstance(row, tuple) else (row,) for row in fields)
-    return tuple(kept for row in rows if (kept := tuple(name for name in row if name not in names)))
 
 
 @admin.register(Limit)
@@ -162,13 +157,12 @@ class LimitAdmin(ServiceFormAdmin):
             _proposals.set(limit, proposals.get(limit.pk, []))
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
-        if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
-            return self.fieldsets
-        unread = FIGURES - KINDS[obj.algorithm].reads if obj else frozenset()
-        return [
-            (title, {**options, "fields": _without(options["fields"], {"reason", *unread})})
-            for title, options in self.fieldsets
-        ]
+        parts = super().get_fieldsets(request, obj)
+        return (
+            parts
+            if obj is None or self.may_save(request, obj)
+            else without(parts, FIGURES - KINDS[obj.algorithm].reads)
+        )
 
     def shown_of(self, request: HttpRequest, row: Limit) -> dict[str, Any]:
         return _page_of(row)

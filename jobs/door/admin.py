@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
 from django.http import HttpRequest
 
@@ -52,10 +50,6 @@ class ModelRouteAdmin(ServiceFormAdmin):
         ("Where they go", {"fields": ("provider", "credential", "service")}),
         ("Why", {"fields": ("reason",)}),
     )
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
-        return self.fieldsets if may else self.fieldsets[:-1]
 
     def save_model(self, request: HttpRequest, obj: ModelRoute, form: ModelRouteForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
         figures = {name: form.cleaned_data[name] for name in FIGURES}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -129,4 +129,26 @@ class PageAdmin(QueueAdmin):
 
 
 class ServiceFormAdmin(RefusableAdmin, PageAdmin):
-    """A form that a service saves. The service may refuse what the form accepted, if somebody else was faster."""
+    """
+    A form that a service saves. The service may refuse what the form accepted, if somebody else was faster.
+
+    People who may only look get no field `reason`: it is a field of the form, and no row has it.
+    """
+
+    def may_save(self, request: HttpRequest, row: Any = None) -> bool:
+        return bool(self.has_change_permission(request, row) if row else self.has_add_permission(request))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Sequence[Any]:
+        parts: Sequence[Any] = super().get_fieldsets(request, obj)
+        asks_why = "reason" in getattr(self.form, "declared_fields", ())
+        return without(parts, {"reason"}) if asks_why and not self.may_save(request, obj) else parts
+
+
+def without(parts: Iterable[Any], names: Collection[str]) -> list[Any]:
+    """Return the parts of a form without the fields of these names, and without parts that have no other field."""
+    left = []
+    for title, options in parts:
+        rows = (row if isinstance(row, tuple) else (row,) for row in options["fields"])
+        if fields := [kept for row in rows if (kept := tuple(name for name in row if name not in names))]:
+            left.append((title, {**options, "fields": fields}))
+    return left

@@ -22,7 +22,7 @@ from jobs.models import BatchPolicy, ProviderBatch, ProviderBatchLine
 from queueops.audit import trail
 from queueops.core.values.masking import masked_text
 from queueops.screens import formatting
-from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
+from queueops.screens.admin import QueueAdmin, ServiceFormAdmin, without
 from queueops.screens.columns import time_column
 from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_uuid
@@ -159,11 +159,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: ProviderBatch | None = None) -> Any:
         untold = {"fault": obj and obj.error, "cancel_reason": obj and obj.cancel_reason}
-        absent = {name for name, value in untold.items() if not value}
-        return [
-            (title, {"fields": tuple(name for name in given["fields"] if name not in absent)})
-            for title, given in self.fieldsets
-        ]
+        return without(self.fieldsets, {name for name, value in untold.items() if not value})
 
     def get_readonly_fields(self, request: HttpRequest, obj: ProviderBatch | None = None) -> tuple[str, ...]:
         return tuple(str(name) for _, options in self.fieldsets for name in options["fields"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -93,10 +92,6 @@ class ObjectiveAdmin(ServiceFormAdmin):
         standings = standings_of(rows)
         for row in rows:
             _now.set(row, standings[row.pk])
-
-    def get_fieldsets(self, request: HttpRequest, obj: Objective | None = None) -> Sequence[Any]:
-        may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
-        return self.fieldsets if may else self.fieldsets[:-1]
 
     def shown_of(self, request: HttpRequest, row: Objective) -> dict[str, Any]:
         now = _standing(row)

@@ -22,7 +22,7 @@ from jobs.models import Schedule, ScheduleFire
 from queueops.core.postgres.zones import known_zone, zone_of
 from queueops.core.values.masking import masked, pretty, unmasked
 from queueops.screens import formatting
-from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.admin import ServiceFormAdmin, without
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import time_column
 from queueops.screens.filters import ProjectFilter
@@ -141,20 +141,20 @@ class JobScheduleAdmin(FittingVerbsMixin, ServiceFormAdmin):
     empty_title = "There are no schedules."
     empty_hint = "A schedule submits the same job or batch whenever it is due, such as every working day at 02:30."
     change_form_outer_before_template = "admin/jobs/schedule/fires.html"
+    fieldsets = (
+        (None, {"fields": ("project", "name")}),
+        ("When", {"fields": ("cron", "time_zone", "jitter_seconds", "ends_at")}),
+        ("What", {"fields": ("jobs", "shown_jobs")}),
+        ("When nobody was there to make it", {"fields": ("missed", "most_missed")}),
+        ("Why", {"fields": ("reason",)}),
+    )
 
     class Media:
         js = (Script("jobs/schedule.js", type="module"),)
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Sequence[Any]:
-        may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
-        parts = (
-            (None, {"fields": ("project", "name")}),
-            ("When", {"fields": ("cron", "time_zone", "jitter_seconds", "ends_at")}),
-            ("What", {"fields": ("jobs" if may else "shown_jobs",)}),
-            ("When nobody was there to make it", {"fields": ("missed", "most_missed")}),
-            ("Why", {"fields": ("reason",)}),
-        )
-        return parts if may else parts[:-1]
+        unneeded = "shown_jobs" if self.may_save(request, obj) else "jobs"
+        return without(super().get_fieldsets(request, obj), {unneeded})
 
     def prepare_rows(self, rows: list[Schedule]) -> None:
         last = schedules.last_fires([row.pk for row in rows])

@@ -222,25 +222,21 @@ class WebhookAdmin(ServiceFormAdmin):
     empty_title = "No project is told what ended."
     empty_hint = "A webhook gets a signed POST when a batch has ended, or when jobs have that fit its filter."
     change_form_outer_before_template = "admin/jobs/webhook/messages.html"
+    fieldsets = (
+        (None, {"fields": ("project", "url", "enabled")}),
+        ("What it hears of", {"fields": ("hears_batches", "hears_jobs")}),
+        (
+            "Which ended jobs",
+            {
+                "fields": (*webhooks.OF_JOBS, "most_jobs"),
+                "description": "A job is told that fits all that is given; nothing given is every job.",
+            },
+        ),
+        ("Why", {"fields": ("reason",)}),
+    )
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer(*SECRETS)
-
-    def get_fieldsets(self, request: HttpRequest, obj: Webhook | None = None) -> Sequence[Any]:
-        may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
-        parts = (
-            (None, {"fields": ("project", "url", "enabled")}),
-            ("What it hears of", {"fields": ("hears_batches", "hears_jobs")}),
-            (
-                "Which ended jobs",
-                {
-                    "fields": (*webhooks.OF_JOBS, "most_jobs"),
-                    "description": "A job is told that fits all that is given; nothing given is every job.",
-                },
-            ),
-            ("Why", {"fields": ("reason",)}),
-        )
-        return parts if may else parts[:-1]
 
     def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
         waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MAX_TO_BE_TOLD_COUNTED].count()

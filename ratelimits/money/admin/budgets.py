@@ -125,7 +125,7 @@ class BudgetAdmin(ServiceFormAdmin):
             _now.set(row, standings[row.pk])
 
     def get_fieldsets(self, request: HttpRequest, obj: Budget | None = None) -> Sequence[Any]:
-        if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
+        if self.may_save(request, obj):
             return (*((("How it stands", {"fields": ("spent", "left")}),) if obj else ()), *self.fieldsets)
         return (self.fieldsets[0], ("How much", {"fields": ("amount_shown", "period", "time_zone", "policy", "note")}))
 

@@ -73,10 +73,6 @@ class AllowanceOverrideAdmin(IdSearchMixin, ServiceFormAdmin):
     def prepare_rows(self, rows: list[AllowanceOverride]) -> None:
         tell_units(rows)
 
-    def get_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
-        may_edit = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
-        return self.fields if may_edit else self.fields[:-1]
-
     def with_id(self, rows: QuerySet[AllowanceOverride], identifier: UUID) -> QuerySet[AllowanceOverride]:
         return rows.filter(project_id__in=Project.objects.values("pk"), user_id=identifier)
 

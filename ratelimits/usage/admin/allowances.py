@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -69,11 +68,6 @@ class AllowanceAdmin(ServiceFormAdmin):
 
     def get_urls(self) -> list[Any]:
         return [self.page_at("repair-ledger/", ledger_check.repair, "repair"), *super().get_urls()]
-
-    def get_fieldsets(self, request: HttpRequest, obj: Allowance | None = None) -> Sequence[Any]:
-        if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
-            return self.fieldsets
-        return self.fieldsets[:-1]
 
     def shown_of(self, request: HttpRequest, row: Allowance) -> dict[str, Any]:
         return _page_of(row)
