@@ -8,10 +8,9 @@ from django.http import HttpRequest
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import CheckedForm, SuggestingWidget, add_faults, optional_reason
+from queueops.screens.forms import CheckedForm, SuggestingWidget, optional_reason
 from queueops.screens.verbs import actor_of
 
-from .errors import BadModelRoute
 from .models import ModelRoute
 from .routes import FIGURES, check_route, credentials_known, delete_route, save_route
 
@@ -25,10 +24,7 @@ class ModelRouteForm(CheckedForm):
         widgets = {"credential": SuggestingWidget(credentials_known)}
 
     def check_row(self) -> None:
-        try:
-            check_route(self.instance)
-        except BadModelRoute as error:
-            add_faults(self, error)
+        check_route(self.instance)
 
 
 @admin.register(ModelRoute)

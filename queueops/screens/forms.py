@@ -66,11 +66,20 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # the stubs do not know Django's hook
-        if not self.errors:
+        if self.errors:
+            return
+        try:
             self.check_row()
+        except QueueOpsError as error:
+            add_faults(self, error)
+            if not self.errors:  # otherwise the form would be saved
+                self.add_error(None, error.message)
 
     def check_row(self) -> None:
-        """Add what the service finds wrong with the instance to the form's errors."""
+        """
+        Raises:
+            QueueOpsError: The service finds something wrong with the instance: each fault is shown at its field.
+        """
         raise NotImplementedError
 
 

@@ -26,7 +26,6 @@ from unfold.widgets import (
 
 from jobs.admin.states import state_badge
 from jobs.features.webhooks import webhooks
-from jobs.features.webhooks.errors import BadWebhook
 from jobs.features.webhooks.models import OUTCOMES, SECRETS
 from jobs.features.webhooks.send_again import count_failed, send_webhook_again
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
@@ -37,7 +36,7 @@ from queueops.screens import formatting, receivers
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter
-from queueops.screens.forms import CheckedForm, OptionalReasonForm, add_faults, offer, optional_reason
+from queueops.screens.forms import CheckedForm, OptionalReasonForm, offer, optional_reason
 from queueops.screens.paging import BoundedListMixin, IdSearchMixin, as_uuid
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
 from queueops.screens.secrets import shown_once
@@ -200,10 +199,7 @@ class WebhookForm(CheckedForm):
         return given
 
     def check_row(self) -> None:
-        try:
-            webhooks.check_webhook(self.instance)
-        except BadWebhook as error:
-            add_faults(self, error)
+        webhooks.check_webhook(self.instance)
 
 
 @admin.register(Webhook)

@@ -15,7 +15,6 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from jobs.features.windows import windows
-from jobs.features.windows.errors import BadWindow
 from jobs.models import MaintenanceWindow
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE, unheard_of_scope
 from jobs.times.calendar import DAYS
@@ -23,7 +22,7 @@ from queueops.core.clock import database_moment
 from queueops.core.postgres.zones import zone_of
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
-from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget, add_faults
+from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget
 from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 from ratelimits.limits.known_names import suggested
 
@@ -62,10 +61,7 @@ class WindowForm(CheckedForm):
         widgets = {"key": SuggestingWidget(partial(suggested, *NAMED_BY_SCOPE.values()))}
 
     def check_row(self) -> None:
-        try:
-            windows.check_window(self.instance)
-        except BadWindow as error:
-            add_faults(self, error)
+        windows.check_window(self.instance)
 
 
 @admin.register(MaintenanceWindow)
