@@ -158,11 +158,9 @@ class LimitAdmin(ServiceFormAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         parts = super().get_fieldsets(request, obj)
-        return (
-            parts
-            if obj is None or self.may_save(request, obj)
-            else without(parts, FIGURES - KINDS[obj.algorithm].reads)
-        )
+        if obj is None or self.may_save(request, obj):
+            return parts
+        return without(parts, FIGURES - KINDS[obj.algorithm].reads)
 
     def shown_of(self, request: HttpRequest, row: Limit) -> dict[str, Any]:
         return _page_of(row)
