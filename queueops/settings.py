@@ -90,7 +90,11 @@ TEMPLATES: list[dict[str, Any]] = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "libraries": {"release": "queueops.screens.release", "short_ids": "queueops.screens.short_ids"},
+            "libraries": {
+                "menu": "queueops.site.admin_theme",
+                "release": "queueops.screens.release",
+                "short_ids": "queueops.screens.short_ids",
+            },
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from django import template
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import get_script_prefix, reverse, reverse_lazy
 
 from jobs.features import FEATURES
+
+register = template.Library()
 
 
 def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
@@ -157,6 +160,14 @@ def _list_address(model: str, script_prefix: str) -> str:
 
 def _address(tab: Tab) -> str:
     return _list_address(tab[1], get_script_prefix())  # cached: a page compares some hundred pairs of addresses
+
+
+@register.filter
+def menu_words(part: Mapping[str, Any]) -> str:
+    """Return the words of a breadcrumb: for a list that the menu has, the menu's word, and not the table's name."""
+    link = str(part.get("link", ""))
+    titles = (tab[0] for _, _, tabs in ROOMS for tab in tabs if _address(tab) == link)
+    return str(next(titles, part["title"]))
 
 
 def _may_see(request: HttpRequest, tab: Tab) -> bool:

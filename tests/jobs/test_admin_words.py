@@ -106,3 +106,14 @@ def test_a_job_that_a_budget_holds_does_not_say_that_it_is_paused():
     BudgetWait.objects.create(pk=job.pk, project_id="acme", budget_id=1)
     page = text_of(signed_in("viewer").get(reverse("admin:jobs_job_changelist")))
     assert "normal 10 - budget" in page
+
+
+@pytest.mark.parametrize(
+    ("screen", "word"),
+    [("jobs_servicebreaker", "Service outages"), ("jobs_pauseswitch", "Pauses"), ("tenancy_producerkey", "Keys")],
+)
+def test_breadcrumbs_name_a_list_as_the_menu_does(screen, word):
+    address = reverse(f"admin:{screen}_changelist")
+    page = signed_in("administrator").get(address).content.decode()
+    [name] = re.findall(rf'<a href="{address}" class="align-middle[^>]*>([^<]*)</a>', page)
+    assert name.strip() == word
