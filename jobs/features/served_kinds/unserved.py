@@ -19,6 +19,7 @@ from jobs.models import Dependency, Job, PauseSwitch
 from jobs.services.finish.finish import bury
 from jobs.transitions import Move
 from queueops.core.clock import Now
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import is_sealed, left_sealed
 from queueops.core.sql import run_sql
 
@@ -37,8 +38,10 @@ def tend_unserved() -> int:
     """
     # Jobs that need a payload key wait as long as it takes: nobody could requeue them without the key.
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).exclude(scope=PauseSwitch.Scope.SEALED)
+    buried: list[int] = []
     with left_sealed():  # an error that was sealed is written as it is
-        return sum(_tend(switch) for switch in switches)
+        one_by_one(switches, lambda switch: buried.append(_tend(switch)), what="the unserved kind")
+    return sum(buried)
 
 
 def waiting_for(switch: PauseSwitch) -> Q:

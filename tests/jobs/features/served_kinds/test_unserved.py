@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 from django.db.models.functions import Now
 
 from jobs.errors import UnknownPauseTarget
@@ -175,6 +176,20 @@ def test_what_waits_too_long_is_buried_and_told_before(settings):
     assert not PauseSwitch.objects.exists()
     watch_unserved()
     assert not QuotaAlert.objects.filter(resolved_at=None).exists()
+
+
+def test_a_kind_whose_jobs_cannot_be_buried_keeps_no_other_kind_from_it(settings):
+    settings.QUEUEOPS = replace(django_settings.QUEUEOPS, unserved_hours=2.0)
+    for kind in ("bad.kind", "later.kind"):
+        make_jobs(2, kind=kind, payload="{}")
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    kinds.tend()
+    set_back(2.1)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE jobs_deadletter ADD CONSTRAINT none_of_it CHECK (kind <> 'bad.kind')")
+    assert tend_unserved() == 2
+    assert set(DeadLetter.objects.values_list("kind", flat=True)) == {"later.kind"}
 
 
 def test_what_a_pause_has_held_for_days_is_not_buried_as_soon_as_its_kind_has_no_worker():
