@@ -470,17 +470,17 @@ CHUNKS = [
     {"choices": [{"index": 0, "delta": {"content": "Ä"}}]},
     {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "stop"}]},
 ]
-LINES = [f"data: {json.dumps(one)}" for one in CHUNKS] + ["data: [DONE]"]
+EVENTS = [f"data: {json.dumps(one)}" for one in CHUNKS] + ["data: [DONE]"]
 
 
 @every_case(
     ("text", "stream"),
     [
-        ("\n\n".join(LINES), False),
-        (": ping\n\nevent: message\n" + "\n\n".join(LINES) + "\n\n", False),
-        ("\ufeff\n" + "\r\n\r\n".join(LINES), False),
-        ("\n".join(LINES) + "\n", True),
-        ("\n".join(LINES), False),
+        ("\n\n".join(EVENTS), False),
+        (": ping\n\nevent: message\n" + "\n\n".join(EVENTS) + "\n\n", False),
+        ("\ufeff\n" + "\r\n\r\n".join(EVENTS), False),
+        ("\n".join(EVENTS) + "\n", True),
+        ("\n".join(EVENTS), False),
     ],
 )
 def test_a_stream_is_read_though_it_was_not_asked_for_and_without_empty_lines(text, stream):
