@@ -126,6 +126,10 @@ class Duties:
         if left:  # a holder may renew its duty for ever, and the host that can read these would never have it
             executors.give_up_duty("sweep", holder=self.executor)
 
+    def _finish_batches(self) -> None:
+        if batches.finish_batches():  # as in _sweep, another host may be able to close these
+            executors.give_up_duty("tick", holder=self.executor)
+
     def _tell_worker_deaths(self) -> None:
         worker_deaths.tell_worker_deaths(executors.PULSES)
 
@@ -134,7 +138,7 @@ class Duties:
             _do_all(
                 pauses.tend_ramp,
                 upkeep.expire_waiting,
-                batches.finish_batches,
+                self._finish_batches,
                 batches.foresee_batches,
                 decide.reclaim_expired,
                 holds.lose_expired,

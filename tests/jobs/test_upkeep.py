@@ -42,6 +42,8 @@ from jobs.services.upkeep.partitions import EVENTS, make_partitions
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sealing import seal_json
+from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.models import QuotaAlert
 from tests.factories import (
     PAYLOAD,
@@ -160,6 +162,7 @@ def test_a_lapsed_job_whose_key_is_missing_is_told_of_and_comes_back_by_a_host_t
     ours = replace(django_settings.QUEUEOPS, payload_keys=(("k1", Fernet.generate_key().decode()),), debug=False)
     settings.QUEUEOPS = ours
     job = lapse(make_job(state=JobState.IN_PROGRESS, payload=seal_json(PAYLOAD)))
+    fresh = lapse(make_job(state=JobState.DISPATCHED, payload=seal_json(PAYLOAD)))
     Job.objects.filter(pk=job.pk).update(lease_expires_at=Now() - timedelta(minutes=3))
     lacking, having = uuid4(), uuid4()
     for host in (lacking, having):
@@ -167,6 +170,7 @@ def test_a_lapsed_job_whose_key_is_missing_is_told_of_and_comes_back_by_a_host_t
     settings.QUEUEOPS = replace(ours, payload_keys=())
     sweeper(lacking).do(10.0)
     assert refreshed(job)[0].status == JobState.IN_PROGRESS
+    assert refreshed(fresh)[0].status in WAITING, "it had not begun, so its payload does not matter"
     assert lapsed_alerts() == [], "the hosts have just begun"
     Executor.objects.update(started_at=Now() - timedelta(minutes=3))
     [message] = lapsed_alerts()
@@ -175,6 +179,29 @@ def test_a_lapsed_job_whose_key_is_missing_is_told_of_and_comes_back_by_a_host_t
     sweeper(having).do(10.0)
     assert refreshed(job)[0].status == JobState.RETRIED
     assert lapsed_alerts() == []
+
+
+def test_a_batch_whose_message_one_host_cannot_encrypt_is_closed_by_another(settings):
+    key, other = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+    ours = replace(django_settings.QUEUEOPS, payload_keys=(("k1", key),), credential_keys=(other,), debug=False)
+    settings.QUEUEOPS = ours
+    batch = make_batch(total=1)
+    make_webhook(batch.project)
+    make_job(state=JobState.COMPLETED, batch=batch)
+    Project.objects.update(encrypted=True)
+    forget_encrypted()
+    lacking, having = uuid4(), uuid4()
+    for host in (lacking, having):
+        register(host, cluster_pid=1, slots=1, cluster_id=uuid4())
+    settings.QUEUEOPS = replace(ours, payload_keys=())
+    sweeper(lacking).do(10.0)
+    batch.refresh_from_db()
+    assert batch.finished_at is None
+    settings.QUEUEOPS = ours
+    sweeper(having).do(10.0)  # the host that could not has given up its duty
+    batch.refresh_from_db()
+    assert batch.finished_at is not None
+    forget_encrypted()
 
 
 def sweeper(host: UUID) -> Duties:

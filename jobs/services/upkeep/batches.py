@@ -34,8 +34,13 @@ FORESEE_SECONDS = 0.05  # an executor claims nothing meanwhile
 RANGE_FACTOR = 1.5  # past speed and the limits may differ by this factor before both forecasts are stored
 
 
-def finish_batches() -> None:
-    """Sample the rate of open batches, close batches whose items have all ended, and send their webhooks."""
+def finish_batches() -> list[UUID]:
+    """
+    Sample the rate of open batches, close batches whose items have all ended, and send their webhooks.
+
+    Returns:
+        The batches that could not be closed here, for example because this host lacks the key for a message's payload.
+    """
     open_batches = list(Batch.objects.filter(finished_at=None))
     ids = [batch.pk for batch in open_batches]
     counts, begun = batch_counts(ids), calls_made(ids)
@@ -52,7 +57,7 @@ def finish_batches() -> None:
     # A bounded part, because an executor does this between its claims. The part is random: batches that cannot be
     # closed, because their webhooks cannot be sent, would otherwise crowd out all others for ever.
     some = random.sample(ended, min(len(ended), CLOSE_AT_ONCE))
-    one_by_one(some, _close_batch, what="closing the batch")
+    return one_by_one(some, _close_batch, what="closing the batch")
 
 
 def foresee_batches() -> None:

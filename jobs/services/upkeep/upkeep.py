@@ -166,7 +166,8 @@ def _lapsed(left: list[UUID]) -> list[Job]:
     elsewhere, judged = cache(_served_elsewhere), list[Job]()
     found = list(rows[:RESCUE_AT_ONCE])
     while found:  # behind those that are left, others wait
-        unread = {job.pk for job in found if is_closed(job) or _is_strange(job, elsewhere)}
+        begun = [job for job in found if job.status == JobState.IN_PROGRESS]  # the others may run again
+        unread = {job.pk for job in begun if is_closed(job) or _is_strange(job, elsewhere)}
         left.extend(unread)
         judged += [job for job in found if job.pk not in unread]
         if len(found) < RESCUE_AT_ONCE or len(judged) >= RESCUE_AT_ONCE:
@@ -188,8 +189,6 @@ def _served_elsewhere() -> dict[str, set[str]]:
 
 def _is_strange(job: Job, elsewhere: Callable[[], Mapping[str, Collection[str]]]) -> bool:
     """Whether a running job's kind or payload is unknown here, and a living executor of another release may know it."""
-    if job.status != JobState.IN_PROGRESS:
-        return False  # it has not begun, so it may run again
     try:
         handler = find_handler(job.kind)
         handler.schema.validate_python(job.payload)
