@@ -323,7 +323,7 @@ class HandlerLoop:
         except Bisect:
             outcomes = _halves(ready)
         except BaseException as error:  # noqa: BLE001 - as in _carry_out
-            outcomes = [self._broken(run, error) for run in ready]
+            outcomes = self._broken_together(ready, error)
         wanted = [
             outcome if (run.job.id, run.job.token) in self._runs else None
             for run, outcome in zip(ready, outcomes, strict=True)
@@ -386,13 +386,20 @@ class HandlerLoop:
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
         if errors.keys().isdisjoint(range(len(runs))):  # no job is named: sent again, the call would fail again
-            return [self._broken(run, next(iter(errors.values()))) for run in runs]
+            return self._broken_together(runs, next(iter(errors.values())))
         return [
             self._broken(run, errors[place])
             if place in errors
             else GivenBack(run.job, "sent again without another", cost=0)  # providers do not count refused calls
             for place, run in enumerate(runs)
         ]
+
+    def _broken_together(self, runs: Sequence[_Run], error: BaseException) -> list[Outcome | None]:
+        """Return the outcomes of a call that failed as a whole. The first states what the call used: it was one call."""
+        first, *others = [self._broken(run, error) for run in runs]
+        if getattr(error, "used", UNTOLD) == UNTOLD:
+            return [first, *others]
+        return [first, *(replace(one, cost=0, usage=None) if isinstance(one, Failed) else one for one in others)]
 
     def _is_too_late(self, runs: Sequence[_Run]) -> bool:
         """Whether a call is too late to be sent: its provider would count it in a later window than our limits do."""

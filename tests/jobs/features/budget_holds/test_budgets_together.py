@@ -254,9 +254,19 @@ def refuse_the_first(jobs: Sequence[RunningJob[Piece]]) -> None:
     raise Poison({0: REFUSED})
 
 
+def break_off(jobs: Sequence[RunningJob[Piece]]) -> None:
+    raise ProviderError(None, "broke off", code="stream_error", outcome="unknown", used=(12, Usage(12)))
+
+
+def break_off_for_no_job(jobs: Sequence[RunningJob[Piece]]) -> None:
+    raise Poison({9: ProviderError(500, "broke off", code="odd", outcome="answered", used=(12, Usage(12)))})
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
+        (break_off, 12 * TOKEN + REQUEST),
+        (break_off_for_no_job, 12 * TOKEN + REQUEST),
         (lambda jobs: [Done(), Done(usage=Usage(12)), Done()], 12 * TOKEN + REQUEST),
         (lambda jobs: [REFUSED, Done(usage=Usage(12)), Done()], 12 * TOKEN + REQUEST),
         (lambda jobs: [REFUSED, Done(), Done()], 30 * TOKEN + REQUEST),
