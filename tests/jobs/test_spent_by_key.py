@@ -77,3 +77,14 @@ def test_more_calls_than_can_be_looked_at_are_said_to_be(monkeypatch: pytest.Mon
 
 def test_it_needs_the_right_to_see_spend():
     assert permitted("view_job").get(REPORT, {"by": "key"}).status_code == 403
+
+
+def test_the_page_of_a_key_says_whether_it_is_used_and_leads_to_what_it_cost():
+    key, _ = ProducerKey.issue(make_project(), name="nightly", last_used_at=timezone.now())
+    ProducerKey.objects.update(revoked_at=timezone.now())
+    address = f"/admin/tenancy/producerkey/{key.pk}/change/"
+    page = signed_in("administrator").get(address).content.decode()
+    for shown in (key.prefix, "revoked", "as set for all", f"{REPORT}?by=key&amp;project=acme"):
+        assert shown in page
+    assert re.search(r'<time class="qo-time"[^>]*>\d+ s ago|>now<', page), "when it was used last"
+    assert REPORT not in permitted("view_producerkey").get(address).content.decode()

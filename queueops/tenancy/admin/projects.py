@@ -157,11 +157,18 @@ class ProducerKeyAdmin(IssuedAdmin):
     list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "rate", "state", "used", "expires")
     list_filter = (ProjectFilter,)
     fields = ("project", "name", "scopes", "requests_per_minute", "expires_at")
+    readonly_fields = ("prefix_shown", "scopes_shown", "rate", "state", "used", "expires", "cost")
     actions = ("revoke_selected",)
     actions_detail = ("change_rate", "revoke")
 
     revoke_selected, revoke = on_selected(REVOKE), on_one(REVOKE)
     change_rate = on_one(CHANGE_RATE)
+
+    def get_fields(self, request: HttpRequest, obj: ProducerKey | None = None) -> Sequence[str]:
+        if obj is None:
+            return self.fields
+        shown = ("project", "name", *self.readonly_fields)
+        return shown if request.user.has_perm("ratelimits.view_spend") else shown[:-1]
 
     def audit_targets(self, row: ProducerKey) -> list[str]:
         return [f"key {row.prefix}"]
@@ -199,6 +206,11 @@ class ProducerKeyAdmin(IssuedAdmin):
     @admin.display(description="key")
     def prefix_shown(self, key: ProducerKey) -> SafeString:
         return format_html('<code class="qo-id">{}…</code>', key.prefix)
+
+    @admin.display(description="what its jobs cost")
+    def cost(self, key: ProducerKey) -> SafeString:
+        address = f"{reverse('admin:ratelimits_spend_report')}?by=key&project={key.project_id}"
+        return format_html('<a class="qo-link" href="{}">beside the other keys of {}</a>', address, key.project_id)
 
     @admin.display(description="scopes")
     def scopes_shown(self, key: ProducerKey) -> str:
