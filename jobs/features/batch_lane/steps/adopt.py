@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 FIRST_LOOK_SECONDS = 1.0
 BATCH_LEASE_SECONDS = 90 * 86_400.0  # never to lapse: the batch's row, not the lease, says who goes on with its jobs
 LINES_AT_ONCE = 5_000
+MAX_STATE_LENGTH = 40  # of the provider's own word, as the row keeps it
 ACTOR = "system:batch lane"
 
 State = ProviderBatch.State
@@ -39,7 +40,7 @@ def adopt(batch: ProviderBatch, remote: Remote, *, by_count: bool = False) -> bo
     adopted = ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
         state=State.OPEN,
         provider_id=remote.id,
-        provider_state=remote.state,
+        provider_state=remote.state[:MAX_STATE_LENGTH],
         found_by_count=by_count,
         files={**batch.files, **remote.files},
         submitted_at=Now(),
@@ -136,7 +137,7 @@ def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: s
         provider=provider,
         state=State.OPEN,
         provider_id=remote.id,
-        provider_state=remote.state,
+        provider_state=remote.state[:MAX_STATE_LENGTH],
         files=dict(remote.files),
         is_kept=True,
         lines=max(jobs) + 1,

@@ -27,7 +27,7 @@ from queueops.tenancy.credential_pools.server_settings import SettingPlace, note
 from queueops.tenancy.models import CredentialSetting
 from queueops.tenancy.secrets.credentials import open_named
 
-from .adopt import FIRST_LOOK_SECONDS, adopt, find_siblings, give_away, known_ids
+from .adopt import FIRST_LOOK_SECONDS, MAX_STATE_LENGTH, adopt, find_siblings, give_away, known_ids
 from .calls import CallLoop
 from .collect import Spoken, find_spoken, open_searches, seconds_left
 from .compose import compose_lines
@@ -55,11 +55,19 @@ GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
 MAX_UPLOADS = 1_000  # `uploads` and `missing` are not counted beyond this
+# A file that was just uploaded may not be found at once. After so many misses it is uploaded again, and in the end its
+# jobs go live.
+FILE_MISSES = 3
+MOST_FILE_MISSES = 5
 QUOTA_FAULTS = 5  # after so many pauses between tries, each twice as long as the last, a quota a minute has come back
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
 NO_BATCHES_HERE = re.compile(
     r"batch[^.]{0,60} not (?:supported|available|implemented)|not support[^.]{0,40} batch", re.IGNORECASE
+)
+
+NO_FILE = re.compile(
+    r"\bfiles?\b[^.]{0,80}(?:not (?:be )?(?:found|exist|ready|processed|available)|pending)|no such file", re.IGNORECASE
 )
 
 State = ProviderBatch.State
@@ -223,30 +231,54 @@ class Step:
         try:
             remote = self.calls.run(api.create(self.calls.send, access, intent, batch.files))
         except ProviderError as error:
-            if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS:
-                # This call certainly made no batch. If it stayed counted, the next step would look for its batch.
-                ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
-                if self._is_halved(error):
-                    return
-                raise
-            if _is_never_taken(error):
-                # If files were uploaded, a 404 may mean a missing file. It is no proof that the server has no batches.
-                has_no_call = error.status in NO_SUCH_CALL and not (
-                    batch.files and error.status == HTTPStatus.NOT_FOUND
-                )
-                self._take_refusal(error, spoken, has_no_call=has_no_call, calls=1)
-                return
-            # The call may have made a batch. The next step looks for that batch once the provider must have listed it.
-            logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
-            ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
-                error=clean(str(error)),
-                faults=F("faults") + 1,
-                create_before=Now() - timedelta(seconds=longest_call(batch)),
-                look_at=Now() + timedelta(seconds=api.appears_seconds),
-            )
+            self._take_creation_error(error, spoken, access)
             return
-        if not adopt(batch, remote):
+        if not remote.id:
+            nameless = ProviderError(None, "its answer names no batch", code="malformed_answer", outcome="unknown")
+            self._take_creation_error(nameless, spoken, access)
+        elif not adopt(batch, remote):
             self._cancel_second(remote, spoken, access)
+
+    def _take_creation_error(self, error: ProviderError, spoken: Spoken, access: Access) -> None:
+        batch = self.batch
+        row = ProviderBatch.objects.filter(pk=batch.pk)
+        has_no_call = self._has_no_call(error, spoken, access)
+        is_file_away = not has_no_call and _may_lack_file(error, batch)
+        if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS or is_file_away:
+            # This call certainly made no batch. If it stayed counted, the next step would look for its batch.
+            row.update(creations=F("creations") - 1)
+            if is_file_away:
+                # Without files, the next step uploads them again.
+                row.update(missing=F("missing") + 1, **({"files": {}} if batch.missing >= FILE_MISSES else {}))
+            if self._is_halved(error):
+                return
+            raise error
+        if _is_never_taken(error):
+            self._take_refusal(error, spoken, has_no_call=has_no_call, calls=1)
+            return
+        # The call may have made a batch. The next step looks for that batch once the provider must have listed it.
+        logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
+        row.filter(state=State.CREATING).update(
+            error=clean(str(error)),
+            faults=F("faults") + 1,
+            create_before=Now() - timedelta(seconds=longest_call(batch)),
+            look_at=Now() + timedelta(seconds=spoken.api.appears_seconds),
+        )
+
+    def _has_no_call(self, error: ProviderError, spoken: Spoken, access: Access) -> bool:
+        """Whether the server has no batches. If a file was uploaded, a 404 may mean the file: then the list tells."""
+        if error.status != HTTPStatus.NOT_FOUND or not self.batch.files:
+            return error.status in NO_SUCH_CALL
+
+        async def read_list() -> None:
+            async for _ in spoken.api.listed(self.calls.send, access, since=self.batch.created_at):
+                return
+
+        try:
+            self.calls.run(read_list())
+        except ProviderError as told:
+            return told.status in NO_SUCH_CALL
+        return False
 
     def _is_halved(self, error: ProviderError) -> bool:
         """Halve a batch that is refused by a quota for longer than a minute: alone it may be more than may wait."""
@@ -287,9 +319,9 @@ class Step:
             raise
         if batch.found_by_count and remote.ending is not None and self._is_given_away(spoken, access, remote):
             return
-        has_moved = remote.done != batch.done or remote.state != batch.provider_state
+        has_moved = remote.done != batch.done or remote.state[:MAX_STATE_LENGTH] != batch.provider_state
         ProviderBatch.objects.filter(pk=batch.pk).update(
-            provider_state=remote.state,
+            provider_state=remote.state[:MAX_STATE_LENGTH],
             done=remote.done,
             files={**batch.files, **remote.files},
             looked_at=Now(),
@@ -302,7 +334,7 @@ class Step:
         if remote.ending is None:
             self._call_back(spoken, access)
             look_later(batch, self._pause())
-        elif remote.ending == "failed" and not remote.files.get("output") and remote.done <= remote.failed:
+        elif _has_failed_whole(remote):
             self._take_failure(remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
@@ -414,7 +446,10 @@ class Step:
         unread = self._close_rest(remote, read)
         unknown = max(read.unknown, batch.unknown_lines)
         ProviderBatch.objects.filter(pk=batch.pk).update(
-            unknown_lines=unknown, malformed_lines=read.malformed, done=remote.done, provider_state=remote.state
+            unknown_lines=unknown,
+            malformed_lines=read.malformed,
+            done=remote.done,
+            provider_state=remote.state[:MAX_STATE_LENGTH],
         )
         close_batch(batch, ENDS[remote.ending or "completed"])
         # Keep results with unknown lines for the batch that owns them, or the installation that has the missing jobs.
@@ -438,7 +473,8 @@ class Step:
         has_rest = bool(set(open_lines.values_list("number", flat=True)) - read.unsent)
         tells_counts = bool(remote.done or remote.lines)
         unread = has_rest and (remote.done > len(read.answered) or not tells_counts)
-        shown = len(read.answered | read.unsent) + read.unknown + read.malformed
+        # A result that cannot be read is not shown: a proxy may have put a page of its own in the results' place.
+        shown = len(read.answered | read.unsent) + read.unknown
         if unread and remote.done > shown and not self._is_gone():
             told = f"the provider has done {remote.done} lines and shows {shown} so far"
             raise ProviderError(None, told, code=NOT_SHOWN, outcome="answered")
@@ -547,8 +583,22 @@ def look_later(batch: ProviderBatch, seconds: float) -> None:
     ProviderBatch.objects.filter(pk=batch.pk).update(look_at=Now() + timedelta(seconds=pause))
 
 
+def _has_failed_whole(remote: Remote) -> bool:
+    """Whether a batch failed before any of its lines, so that no result says how it went."""
+    tells_lines = remote.files.get("output") or (remote.files.get("errors") and not remote.error)
+    return remote.ending == "failed" and not tells_lines and remote.done <= remote.failed
+
+
 def _is_never_taken(error: ProviderError) -> bool:
     return error.status in NEVER_TAKEN or error.outcome == "refused"
+
+
+def _may_lack_file(error: ProviderError, batch: ProviderBatch) -> bool:
+    """Whether a creation was refused because the file that was uploaded for it is not there, or not yet."""
+    if not batch.files or batch.missing >= MOST_FILE_MISSES:
+        return False
+    is_refusal = error.status == HTTPStatus.BAD_REQUEST and NO_FILE.search(str(error)) is not None
+    return is_refusal or error.status == HTTPStatus.NOT_FOUND
 
 
 def _is_too_large(told: str, remote: Remote | None = None) -> bool:

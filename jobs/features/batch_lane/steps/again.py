@@ -40,9 +40,8 @@ def went_unanswered(job_ids: Collection[UUID]) -> frozenset[UUID]:
 
 def went_round(job_ids: Collection[UUID]) -> frozenset[UUID]:
     """Return the jobs that had MAX_FREE_LINES lines in batches that the provider ended by itself before their turn."""
-    ended = ProviderBatch.objects.filter(
-        state__in=[ProviderBatch.State.EXPIRED, ProviderBatch.State.CANCELLED], cancel_reason=""
-    )
+    by_itself = [ProviderBatch.State.EXPIRED, ProviderBatch.State.CANCELLED, ProviderBatch.State.FAILED]
+    ended = ProviderBatch.objects.filter(state__in=by_itself, cancel_reason="", found_no_room=False)
     before = ProviderBatchLine.objects.filter(
         job_id__in=job_ids, state=ProviderBatchLine.State.HANDED_BACK, provider_batch__in=ended
     )

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from jobs.handlers.batch_form import Access, Send
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import storable
 from queueops.core.values.lines import on_one_line
 from queueops.core.values.written import dump_written
 
@@ -19,6 +20,7 @@ JSON = {"Content-Type": "application/json"}
 LIST_SLACK = timedelta(minutes=2)
 MAX_PAGES_LISTED = 200
 LIST_TOO_LONG = "list_too_long"
+MOST = 2_147_483_647  # the largest count that a row takes
 
 
 async def ask(send: Send, access: Access, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
@@ -82,11 +84,31 @@ def read_object(body: bytes) -> dict[str, Any]:
         ProviderError: The body is no JSON object.
     """
     try:
-        found = json.loads(body)
+        found = _parsed(body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ProviderError(None, "the answer is no JSON object", code="malformed_answer", outcome="unknown")
+    return found
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except UnicodeDecodeError:  # otherwise one broken letter would cost a whole answer that is paid for
+        return json.loads(body.decode("utf-8-sig", errors="replace"))
+
+
+def named(body: bytes) -> str:
+    """
+    Return the id of what an answer says was made.
+
+    Raises:
+        ProviderError: The answer names nothing.
+    """
+    found = word(read_object(body), "id")
+    if not found:
+        raise ProviderError(None, "the answer names no id", code="malformed_answer", outcome="unknown")
     return found
 
 
@@ -104,14 +126,15 @@ def part(value: Any, name: str) -> dict[str, Any]:
 def number(value: Mapping[str, Any], name: str) -> int:
     """Return a count, which may be a number or a text of digits; 0: there is none."""
     found = value.get(name)
-    if isinstance(found, str) and found.isdecimal():
-        return int(found)
-    return found if type(found) is int and found >= 0 else 0
+    if isinstance(found, str) and found.isdecimal() and len(found) <= len(str(MOST)):
+        found = int(found)
+    return min(found, MOST) if type(found) is int and found >= 0 else 0
 
 
 def word(value: Mapping[str, Any], name: str) -> str:
+    """Return a text, with characters replaced that the database refuses; empty: there is none."""
     found = value.get(name)
-    return found if isinstance(found, str) else ""
+    return str(storable(found, ())) if isinstance(found, str) else ""
 
 
 def moment(value: Mapping[str, Any], name: str) -> datetime | None:

@@ -29,6 +29,7 @@ from .calls import (
     listed_objects,
     marked,
     moment,
+    named,
     number,
     objects,
     part,
@@ -54,6 +55,7 @@ _ENDINGS: Mapping[str, Ending] = {
     "completed": "completed",
     "expired": "expired",
     "cancelled": "cancelled",
+    "canceled": "cancelled",
     "failed": "failed",
 }
 
@@ -88,7 +90,7 @@ class OpenAiBatches:
             headers={**access.headers, "Content-Type": f"multipart/form-data; boundary={boundary}"},
             body=b"".join([head.encode(), b"\n".join(intent.lines), f"\r\n--{boundary}--\r\n".encode()]),
         )
-        return {"input": word(read_object(response.body), "id")}
+        return {"input": named(response.body)}
 
     async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
         asked = {
@@ -167,7 +169,7 @@ def _remote(told: dict[str, Any]) -> Remote:
     return Remote(
         id=word(told, "id"),
         state=word(told, "status"),
-        ending=_ENDINGS.get(word(told, "status")),
+        ending=_ENDINGS.get(word(told, "status").lower()),
         intent=marked(part(told, "metadata"), MARK),
         made_at=moment(told, "created_at"),
         lines=number(counts, "total"),
