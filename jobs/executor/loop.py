@@ -395,7 +395,7 @@ class HandlerLoop:
         ]
 
     def _broken_together(self, runs: Sequence[_Run], error: BaseException) -> list[Outcome | None]:
-        """Return the outcomes of a call that failed as a whole. The first states what the call used: it was one call."""
+        """Return the outcomes of a call that failed as a whole. The first states what the call used: it was one."""
         first, *others = [self._broken(run, error) for run in runs]
         if getattr(error, "used", UNTOLD) == UNTOLD:
             return [first, *others]

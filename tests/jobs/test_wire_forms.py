@@ -165,6 +165,19 @@ def test_thoughts_that_a_server_counts_as_nothing_are_not_free():
     assert answer.used() is None
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_of_tools_alone_are_an_answer_though_no_reason_says_that_it_ended(stream):
+    called = {"tool_calls": [{"id": "1", "function": {"name": "look_up", "arguments": "{}"}}]}
+    body = {"choices": [{"delta" if stream else "message": called, "finish_reason": None}]}
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    if stream:
+        reader.take(f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n".encode())
+        reader.end(b"")
+    else:
+        reader.take_whole(json.dumps(body).encode())
+    assert [call["name"] for call in reader.answer.result()["tool_calls"]] == ["look_up"]
+
+
 def test_an_answer_that_breaks_ends_only_where_the_reason_is_the_last_that_comes():
     cut = failure("stream-gemini-stop-everywhere-cut.sse", "gemini", breaks=True)
     assert (cut.code, cut.outcome) == ("connection_broken", "unknown")

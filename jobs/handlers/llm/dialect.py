@@ -187,6 +187,10 @@ class Generation:
         return self.refused or (self.finish_reason or "").lower() in _BLOCKED
 
     @property
+    def has_content(self) -> bool:
+        return bool(self.pieces or self.calls)
+
+    @property
     def is_cut(self) -> bool:
         """Whether the answer ended at its most output tokens."""
         return (self.finish_reason or "").lower() in _CUT

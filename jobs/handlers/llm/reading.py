@@ -101,7 +101,7 @@ class AnswerReader:
             self.take_whole(body)
         elif self.answer.failed:
             raise self._broken_off()
-        elif self.answer.finish_reason is None and not (self._saw_end and self.answer.pieces):
+        elif self.answer.finish_reason is None and not (self._saw_end and self.answer.has_content):
             raise llm_errors.cut(self._service)
 
     def take_whole(self, body: bytes) -> None:
@@ -119,8 +119,10 @@ class AnswerReader:
         answer = self.answer
         if answer.failed:
             raise self._broken_off()
-        if not answer.pieces and answer.finish_reason is None and answer.vectors is None:
-            raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
+        if not answer.has_content and answer.finish_reason is None and answer.vectors is None:
+            raise llm_errors.malformed(
+                self._service, "the answer holds neither text, nor a call of a tool, nor a reason for its end"
+            )
 
     def _take_unasked(self, body: bytes) -> None:
         """Read a stream that came although none was asked for, as some gateways send it."""
