@@ -97,3 +97,9 @@ def test_a_price_is_added_spend_is_looked_at_and_a_budget_is_made(page: Page):
     page.get_by_role("button", name="Yes, delete").click()
     expect(page.get_by_text("1 deleted")).to_be_visible()
     assert not Budget.objects.exists()
+
+
+def test_the_calendar_of_a_date_can_be_seen_in_the_dark(page: Page):
+    page.emulate_media(color_scheme="dark")
+    page.goto("/admin/ratelimits/spend/report/")
+    expect(page.locator("[name=from]")).to_have_css("color-scheme", "dark")  # otherwise it is black on black
