@@ -58,7 +58,7 @@ MAX_UPLOADS = 1_000  # `uploads` and `missing` are not counted beyond this
 # A file that was just uploaded may not be found at once. After so many misses it is uploaded again, and in the end its
 # jobs go live.
 FILE_MISSES = 3
-MOST_FILE_MISSES = 5
+MAX_FILE_MISSES = 5
 QUOTA_FAULTS = 5  # after so many pauses between tries, each twice as long as the last, a quota a minute has come back
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
@@ -595,7 +595,7 @@ def _is_never_taken(error: ProviderError) -> bool:
 
 def _may_lack_file(error: ProviderError, batch: ProviderBatch) -> bool:
     """Whether a creation was refused because the file that was uploaded for it is not there, or not yet."""
-    if not batch.files or batch.missing >= MOST_FILE_MISSES:
+    if not batch.files or batch.missing >= MAX_FILE_MISSES:
         return False
     is_refusal = error.status == HTTPStatus.BAD_REQUEST and NO_FILE.search(str(error)) is not None
     return is_refusal or error.status == HTTPStatus.NOT_FOUND

@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 LIST_SLACK = timedelta(minutes=2)
 MAX_PAGES_LISTED = 200
 LIST_TOO_LONG = "list_too_long"
-MOST = 2_147_483_647  # the largest count that a row takes
+MAX_ROW_COUNT = 2_147_483_647  # the largest count that a row takes
 
 
 async def ask(send: Send, access: Access, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
@@ -126,9 +126,9 @@ def part(value: Any, name: str) -> dict[str, Any]:
 def number(value: Mapping[str, Any], name: str) -> int:
     """Return a count, which may be a number or a text of digits; 0: there is none."""
     found = value.get(name)
-    if isinstance(found, str) and found.isdecimal() and len(found) <= len(str(MOST)):
+    if isinstance(found, str) and found.isdecimal() and len(found) <= len(str(MAX_ROW_COUNT)):
         found = int(found)
-    return min(found, MOST) if type(found) is int and found >= 0 else 0
+    return min(found, MAX_ROW_COUNT) if type(found) is int and found >= 0 else 0
 
 
 def word(value: Mapping[str, Any], name: str) -> str:
