@@ -145,7 +145,7 @@ class AccountForm(UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg, misc]
+class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg]
     form = AccountForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm

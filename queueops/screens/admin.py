@@ -35,7 +35,7 @@ class QueueAdmin(VerbsMixin):
     fixed_fields: tuple[str, ...] = ()  # they are entered with a new row, and never change
     is_deletable = True
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str] | tuple[str, ...]:
         fields = tuple(super().get_readonly_fields(request, obj))
         return (*fields, *self.fixed_fields) if obj else fields
 

@@ -493,8 +493,9 @@ def test_a_web_page_with_retry_after_is_read_from_its_header(sandbox):
 @pytest.mark.parametrize("verb", ["generateContent", "streamGenerateContent"])
 def test_gemini_names_the_day_beside_the_minute(sandbox, details, verb):
     sandbox.turn(
-        gemini={"requests_per_minute": 0, "requests_per_day": 0, "error_details": details, "window_seconds": 60}
+        gemini={"requests_per_minute": 1, "requests_per_day": 1, "error_details": details, "window_seconds": 60}
     )
+    generate(sandbox.url, verb=verb)
     for _ in range(4):
         answer = generate(sandbox.url, verb=verb)
         assert answer.status == 429

@@ -36,7 +36,7 @@ REROUTED_AT_ONCE = 200
 REROUTE_SECONDS = 1.0  # an executor claims nothing meanwhile
 LEFT_SECONDS = 60.0  # after this, a host tries again the jobs that it has left to others
 MAX_LEFT_TO_OTHERS = 20_000  # jobs that a round leaves out; each of its statements names them all
-MAX_PARTS = 256  # the values of an id's last byte
+LAST_BYTES = 256  # the values of an id's last byte
 RESTS_TIMES = 20  # how much longer than a round that sent few jobs the rest after it is
 MAX_REROUTE_REST_SECONDS = 30.0
 WORDS: dict[Condition, str] = {
@@ -101,26 +101,25 @@ class SentOn(NamedTuple):
 
 class IdPart(NamedTuple):
     """
-    A part of all jobs, by the last byte of their ids.
+    A part of all jobs: those whose ids end with one of `width` bytes, `first` being the lowest.
 
     A host that must leave more than MAX_LEFT_TO_OTHERS jobs to others looks at one part after another. Otherwise it
     would find the same ones again and again, and never the jobs behind them.
     """
 
-    parts: int
-    part: int
+    first: int
+    width: int
 
     def next(self, left: int) -> IdPart:
         """Return the part to look at after this one, in which so many jobs were left to others."""
-        parts = self.parts
-        if left > MAX_LEFT_TO_OTHERS:
-            parts = min(2 * parts, MAX_PARTS)
-        elif left < MAX_LEFT_TO_OTHERS / 4:
-            parts = max(parts // 2, 1)
-        return IdPart(parts, (self.part + 1) % parts)
+        if left > MAX_LEFT_TO_OTHERS and self.width > 1:
+            return IdPart(self.first, self.width // 2)  # it was not looked at to its end
+        width = 2 * self.width if left < MAX_LEFT_TO_OTHERS / 4 else self.width
+        first = (self.first + self.width) % LAST_BYTES
+        return IdPart(first, min(width, LAST_BYTES - first))
 
 
-ALL_JOBS = IdPart(1, 0)
+ALL_JOBS = IdPart(0, LAST_BYTES)
 
 
 class FallbackRounds:

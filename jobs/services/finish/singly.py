@@ -33,6 +33,22 @@ def record_singly(outcomes: Sequence[Outcome], *, policies: Mapping[str, backoff
     Raises:
         Exception: No outcome at all can be stored, so the fault is of none of them. All are to be tried again later.
     """
+    lost, bad = _record_each(outcomes, policies)
+    if len(bad) == len(outcomes):
+        for outcome, fault in bad:
+            if not _is_alone_at_fault(outcome, policies):
+                raise fault
+    # A fault of all that has passed meanwhile would end sound jobs without another try.
+    others, bad = _record_each([outcome for outcome, _ in bad], policies)
+    for outcome, fault in bad:
+        others |= record_outcomes([unstorable(outcome, fault)], policies=policies).lost
+    return lost | others
+
+
+def _record_each(
+    outcomes: Sequence[Outcome], policies: Mapping[str, backoff.Policy]
+) -> tuple[set[UUID], list[tuple[Outcome, Exception]]]:
+    """Write each outcome by itself; return the jobs whose write was refused, and the outcomes that failed, with why."""
     lost: set[UUID] = set()
     bad: list[tuple[Outcome, Exception]] = []
     for outcome in outcomes:
@@ -42,13 +58,7 @@ def record_singly(outcomes: Sequence[Outcome], *, policies: Mapping[str, backoff
         except Exception as error:  # noqa: BLE001 - whatever one outcome raises
             raise_others(error)
             bad.append((outcome, error))
-    if len(bad) == len(outcomes):
-        for outcome, fault in bad:
-            if not _is_alone_at_fault(outcome, policies):
-                raise fault
-    for outcome, fault in bad:
-        lost |= record_outcomes([unstorable(outcome, fault)], policies=policies).lost
-    return lost
+    return lost, bad
 
 
 def raise_others(error: Exception) -> None:

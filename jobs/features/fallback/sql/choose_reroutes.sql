@@ -8,7 +8,7 @@
 -- params  most: jobs found by each of the two searches;
 --         kinds: the kinds whose payloads can be read here;
 --         left: jobs that are left to other hosts;
---         parts, part: look at one of so many parts of all jobs, 0 being the first
+--         first, width: look at the jobs whose ids end with one of `width` bytes, `first` being the lowest
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns for each job the reason, and the columns from which its other way is made
@@ -16,7 +16,7 @@ WITH waited AS MATERIALIZED (
     SELECT id, 'rate_limited' AS reason FROM jobs_job
      WHERE fallback_at <= {{now}} AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held
        AND kind = ANY(%(kinds)s::text[]) AND id NOT IN (SELECT unnest(%(left)s::uuid[]))
-       AND (%(parts)s::int = 1 OR get_byte(uuid_send(id), 15) %% %(parts)s::int = %(part)s::int)
+       AND get_byte(uuid_send(id), 15) BETWEEN %(first)s::int AND %(first)s::int + %(width)s::int - 1
      ORDER BY fallback_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
@@ -30,7 +30,7 @@ WITH waited AS MATERIALIZED (
               AND id IS DISTINCT FROM breaker.probe_job_id
               AND (scheduled_at IS NULL OR status = 'rate_limited')
               AND kind = ANY(%(kinds)s::text[]) AND id NOT IN (SELECT unnest(%(left)s::uuid[]))
-              AND (%(parts)s::int = 1 OR get_byte(uuid_send(id), 15) %% %(parts)s::int = %(part)s::int)
+              AND get_byte(uuid_send(id), 15) BETWEEN %(first)s::int AND %(first)s::int + %(width)s::int - 1
             LIMIT %(most)s::int
               FOR UPDATE SKIP LOCKED) AS job
      WHERE breaker.opened_at IS NOT NULL

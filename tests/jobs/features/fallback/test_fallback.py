@@ -56,7 +56,7 @@ pytestmark = pytest.mark.django_db
 
 KEY, SECRET = ("k1", Fernet.generate_key().decode()), Fernet.generate_key().decode()
 QUESTION = "Why is the sky blue? " * 20  # 105 tokens by the stand-ins' rule
-CHOOSING = {"most": 200, "kinds": ["llm.generate"], "left": [], "parts": 1, "part": 0}
+CHOOSING = {"most": 200, "kinds": ["llm.generate"], "left": [], "first": 0, "width": 256}
 OTHER = {"provider": "gemini", "credential": "g", "model": "large-1"}
 
 
@@ -317,14 +317,25 @@ def test_a_host_comes_to_the_jobs_behind_however_many_it_cannot_read(monkeypatch
     job, only = submit({**OTHER, "after_seconds": 0}), FallbackRounds(uuid4())
     park(job, waited=3)
     tell_no_ways_of_broken(monkeypatch)
-    parts = set()
     for turn in range(200):
         only.do(31.0 * turn)
-        parts.add(only._part)
         if way_of(job)[3]:
             break
     assert way_of(job)[3] == 1
-    assert max(parts).parts <= fallback.MAX_PARTS
+
+
+def test_each_byte_is_looked_at_with_no_more_jobs_than_a_round_leaves_out(monkeypatch):
+    monkeypatch.setattr(fallback, "MAX_LEFT_TO_OTHERS", 10)
+    jobs = {**dict.fromkeys(range(128, 256), 3), 7: 25}  # of each byte; none has the others
+    part, seen = fallback.ALL_JOBS, set[int]()
+    for _ in range(300):
+        ends = range(part.first, part.first + part.width)
+        assert ends.stop <= fallback.LAST_BYTES
+        left = sum(jobs.get(byte, 0) for byte in ends)
+        if left <= fallback.MAX_LEFT_TO_OTHERS or part.width == 1:
+            seen.update(ends)
+        part = part.next(left)
+    assert seen == set(range(fallback.LAST_BYTES))
 
 
 def test_a_round_that_finds_little_rests_as_long_as_it_took_many_times(monkeypatch):
