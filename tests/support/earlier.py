@@ -8,6 +8,11 @@ import psycopg
 import pytest
 from django.db import connection
 
+SESSIONS = (
+    "SELECT pid, backend_type, application_name, state, backend_start, state_change, left(query, 200)"
+    " FROM pg_stat_activity WHERE datname = %s"
+)
+
 
 class Clock:
     """The database now, and as it was at a moment: the server's own copy of it, byte by byte."""
@@ -43,7 +48,11 @@ class Clock:
         given = {**connection.get_connection_params(), "dbname": "postgres"}
         known = {name: given[name] for name in ("dbname", "user", "password", "host", "port") if given.get(name)}
         with psycopg.connect(**known, autocommit=True) as alone:
-            alone.execute(statement.encode())
+            try:
+                alone.execute(statement.encode())
+            except psycopg.errors.ObjectInUse as error:
+                sessions = alone.execute(SESSIONS, [self.name]).fetchall()
+                raise AssertionError("\n".join(map(str, sessions))) from error
 
 
 @pytest.fixture

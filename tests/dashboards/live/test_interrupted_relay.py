@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from dashboards.live import relay as relay_module
 from dashboards.live.events import OPS
@@ -36,9 +37,11 @@ def test_watchers_of_a_log_that_was_put_back_are_told_although_the_connection_is
 
     def interrupted(real: Callable[..., Any]) -> Callable[..., Any]:
         def read(*given: Any, **how: Any) -> Any:
-            if armed[0] and str(Epoch.objects.get()) != before:
-                armed[0] = False
-                terminate_relays()
+            if armed[0]:
+                if str(Epoch.objects.get()) != before:
+                    armed[0] = False
+                    terminate_relays()
+                connections.close_all()  # of the relay's thread
             return real(*given, **how)
 
         return read
@@ -55,6 +58,7 @@ def test_watchers_of_a_log_that_was_put_back_are_told_although_the_connection_is
         with connection.cursor() as cursor:
             cursor.execute("TRUNCATE jobs_jobevent; SELECT setval('jobs_jobevent_id', %s)", [min(ids)])
         wait_for(lambda: told, what="the watchers' notice")
+        connections.close_all()
 
     async def follow() -> None:
         relay.start()
@@ -66,6 +70,9 @@ def test_watchers_of_a_log_that_was_put_back_are_told_although_the_connection_is
             await asyncio.to_thread(terminate_relays)
 
     relay = Relay({OPS: object()}, lambda events, cursor: None, lambda: told.append(relay.cursor.epoch))
+    others = set(threading.enumerate())
     asyncio.run(follow())
+    for one in set(threading.enumerate()) - others:
+        one.join()  # the relay's: after this test it would connect again, and keep its sessions
     assert not armed[0], "the connection was never lost"
     assert told == [str(Epoch.objects.get())] != [before]
