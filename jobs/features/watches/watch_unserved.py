@@ -15,6 +15,7 @@ from jobs.features.served_kinds.unserved import waiting_for
 from jobs.features.watches.by_project import count_by_project, jobs_wait
 from jobs.features.watches.unserved_pools import unserved_pools
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.services.operate.job_filter import Counted
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.clock import Now
 from ratelimits.alerts.alerts import Opening, reconcile
@@ -25,6 +26,7 @@ MAX_MISSING = 200  # pause switches read, one for each missing kind or key
 FALLBACK_LATE = timedelta(minutes=1)  # each second, every housekeeper sends what it can
 MAX_BREAKERS_READ = 100
 LAPSED_LATE = timedelta(minutes=2)  # every few seconds, a housekeeper takes back the lapsed jobs that it can judge
+NOBODY_READS = "no host that does the housekeeping can read the payload, for its kind, its schema or its key"
 
 
 def watch_unserved() -> None:
@@ -46,13 +48,7 @@ def _openings(switch: PauseSwitch) -> Iterator[Opening]:
     cause = " ".join(filter(None, (switch.scope, switch.pool, switch.key)))
     for project, counted in count_by_project(Job.objects.filter(waiting_for(switch))).items():
         message = f"{switch}: {jobs_wait(counted, project)} for one; {late}"
-        yield Opening(
-            QuotaAlert.Kind.UNSERVED,
-            f"{cause}/{project}"[:MAX_ID_LENGTH],
-            QuotaAlert.Severity.WARNING,
-            f"{message[:1].upper()}{message[1:]}",
-            {"jobs": counted.count, "projects": [project], "cause": cause},
-        )
+        yield _opening(cause, project, counted, f"{message[:1].upper()}{message[1:]}")
 
 
 def _unsent_fallbacks() -> list[Opening]:
@@ -60,15 +56,8 @@ def _unsent_fallbacks() -> list[Opening]:
     found: dict[str, Opening] = {}
     for rows in _late_fallbacks():
         for project, counted in count_by_project(rows).items():
-            message = (
-                f"{jobs_wait(counted, project)} though a fallback is due: no host that does the housekeeping can read"
-                " the payload, for its kind, its schema or its key"
-            )
-            figures = {"jobs": counted.count, "projects": [project], "cause": "fallback"}
-            subject = f"fallback/{project}"[:MAX_ID_LENGTH]
-            found.setdefault(
-                subject, Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures)
-            )
+            message = f"{jobs_wait(counted, project)} though a fallback is due: {NOBODY_READS}"
+            found.setdefault(project, _opening("fallback", project, counted, message))
     return list(found.values())
 
 
@@ -77,17 +66,18 @@ def _left_lapsed() -> list[Opening]:
     late = Now() - LAPSED_LATE
     if not Executor.objects.filter(alive(), started_at__lt=late).exists():  # they take back what they can first
         return []
-    found = []
     lapsed = Job.objects.filter(status__in=RUNNING, lease_expires_at__lt=late)
-    for project, counted in count_by_project(lapsed).items():
-        message = (
-            f"{jobs_wait(counted, project)} though the executor is gone: no host that does the housekeeping can read"
-            " the payload, for its kind, its schema or its key, and tell whether the job may run again"
-        )
-        figures = {"jobs": counted.count, "projects": [project], "cause": "lapsed"}
-        subject = f"lapsed/{project}"[:MAX_ID_LENGTH]
-        found.append(Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures))
-    return found
+    why = f"though the executor is gone: {NOBODY_READS}, and tell whether the job may run again"
+    return [
+        _opening("lapsed", project, counted, f"{jobs_wait(counted, project)} {why}")
+        for project, counted in count_by_project(lapsed).items()
+    ]
+
+
+def _opening(cause: str, project: str, counted: Counted, message: str) -> Opening:
+    figures = {"jobs": counted.count, "projects": [project], "cause": cause}
+    subject = f"{cause}/{project}"[:MAX_ID_LENGTH]
+    return Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures)
 
 
 def _late_fallbacks() -> Iterator[QuerySet[Job]]:
