@@ -91,3 +91,17 @@ def test_a_signal_to_the_whole_process_group_lets_running_jobs_end_too(signum: s
     assert statuses() == {JobState.COMPLETED: 8, JobState.RETRIED: 4}
     assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
     assert crashes() == []
+
+
+def test_a_sigterm_to_one_worker_drains_it_and_another_takes_its_place(ledger: Ledger):
+    with cluster(ledger, executor_slots=20, drain_grace_seconds=60, renew_seconds=0.2) as running:
+        submit_work(4, "wait", gate="soon-")
+        wait_for(lambda: len(ledger.entries("begin")) == 4, what="the start of every job")
+        [asked] = Executor.objects.filter(pk__in=Job.objects.filter(status=JobState.IN_PROGRESS).values("executor"))
+        os.kill(asked.pid, signal.SIGTERM)
+        wait_for(lambda: Executor.objects.filter(pk=asked.pk, draining=True).exists(), what="the drain")
+        ledger.open_gate("soon-")
+        wait_until_drained()
+        wait_for(lambda: any(one.pk != asked.pk for one in running.general()), what="another worker in its place")
+    assert statuses() == {JobState.COMPLETED: 4}
+    assert crashes() == []
