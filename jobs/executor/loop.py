@@ -221,6 +221,8 @@ class HandlerLoop:
             closing.result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
+        if not self._loop.is_running():
+            self._loop.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._results is not None:
             self._results.stop()

@@ -28,8 +28,8 @@ from tests.support.saturation import SUBMITTER, Account, Quota, flood, open_acco
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 ACCOUNT = Account("p0", "u0")
-EXECUTORS, SLOTS = 2, 12
-LATENCY = 0.5
+EXECUTORS, SLOTS = 2, 24
+LATENCY = 2.0  # long beside what an executor takes between two jobs: it leaves a slot empty meanwhile
 ACTOR = "user:1"
 UNLIMITED = "http:127.0.0.1"
 GROWN = 0.85  # of all that is allowed; what is left is how a window counts and how long an executor takes besides
@@ -57,7 +57,7 @@ def test_after_a_resume_with_a_ramp_calls_never_pass_the_share_of_the_limit_or_o
     ledger: Ledger, sandbox: Sandbox, figures: Any, trial: Trial
 ):
     quota = Quota("sliding", trial.window_seconds, per_project=trial.capacity, per_user=trial.capacity)
-    sandbox.turn(latency={"mode": "fixed", "milliseconds": LATENCY * 1000})
+    sandbox.turn(latency={"mode": "fixed", "milliseconds": LATENCY * 1000}, faulty_providers=["plain"])
     set_quota(sandbox, quota)
     set_limits(quota, algorithm="sliding_window")
     open_accounts([ACCOUNT], url=sandbox.url)
