@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -52,8 +52,16 @@ def claimed(count: int = 1, *, kind: str = "test.again") -> list[ClaimedJob]:
     return claim_jobs(uuid4(), wanted=count, lease_seconds=600, turns=ClassTurns())
 
 
-def opened(directory: Path, **bounds: Any) -> OutcomeLog:
-    return OutcomeLog(directory, uuid4(), **{"most_bytes": 10**9, "days": 7.0, **bounds})
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., OutcomeLog]]:
+    with ExitStack() as stack:
+
+        def opening(**bounds: Any) -> OutcomeLog:
+            log = OutcomeLog(tmp_path, uuid4(), **{"most_bytes": 10**9, "days": 7.0, **bounds})
+            stack.callback(log.close)
+            return log
+
+        yield opening
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:
@@ -62,9 +70,9 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.django_db
-def test_a_line_says_what_was_begun_and_another_how_it_ended(kinds, tmp_path):
+def test_a_line_says_what_was_begun_and_another_how_it_ended(kinds, tmp_path, opened):
     [job] = claimed()
-    log = opened(tmp_path)
+    log = opened()
     log.begin([job])
     fatal, again = Failure("http_400", "E", "no", "answered", 400), Failure("timeout", "E", "late")
     log.end(
@@ -90,11 +98,11 @@ def test_a_line_says_what_was_begun_and_another_how_it_ended(kinds, tmp_path):
 
 @pytest.mark.django_db
 def test_it_is_on_the_disk_before_a_call_that_may_not_be_repeated_and_waits_for_no_disk_otherwise(
-    kinds, tmp_path, monkeypatch
+    kinds, tmp_path, monkeypatch, opened
 ):
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
-    log = opened(tmp_path)
+    log = opened()
     log.begin(claimed(3))
     log.end([Succeeded(job, "test", None, 1.0) for job in claimed(3, kind="test.once")])
     assert synced == []
@@ -103,16 +111,16 @@ def test_it_is_on_the_disk_before_a_call_that_may_not_be_repeated_and_waits_for_
 
 
 @pytest.mark.django_db
-def test_only_so_much_and_so_old_is_kept_and_nothing_that_another_writes(kinds, tmp_path, monkeypatch):
+def test_only_so_much_and_so_old_is_kept_and_nothing_that_another_writes(kinds, tmp_path, monkeypatch, opened):
     jobs = claimed(10)
-    other = opened(tmp_path)
+    other = opened()
     other.begin(jobs)
     [others] = tmp_path.glob("*.ndjson")
     old = tmp_path / "20200101T000000-x.ndjson"
     old.write_text("")
     os.utime(old, (0, 0))
     monkeypatch.setattr(outcome_log, "FILE_BYTES", 1000)
-    log = opened(tmp_path, most_bytes=10_000)
+    log = opened(most_bytes=10_000)
     for _ in range(100):
         log.begin(jobs)
     files = set(tmp_path.glob("*.ndjson"))
@@ -123,10 +131,10 @@ def test_only_so_much_and_so_old_is_kept_and_nothing_that_another_writes(kinds, 
 
 
 @pytest.mark.django_db
-def test_an_old_file_that_cannot_be_deleted_keeps_no_line_from_the_log(kinds, tmp_path):
+def test_an_old_file_that_cannot_be_deleted_keeps_no_line_from_the_log(kinds, tmp_path, opened):
     (tmp_path / "20200101T000000-x.ndjson").mkdir()  # like another user's file, it cannot be deleted
     os.utime(tmp_path / "20200101T000000-x.ndjson", (0, 0))
-    opened(tmp_path).begin(claimed())
+    opened().begin(claimed())
     [written] = (path for path in tmp_path.glob("*.ndjson") if path.is_file())
     assert len(written.read_text().splitlines()) == 1
 
@@ -143,9 +151,9 @@ def room_for(size: int) -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_a_full_disk_holds_up_nothing_tears_no_line_and_makes_no_further_files(kinds, tmp_path):
+def test_a_full_disk_holds_up_nothing_tears_no_line_and_makes_no_further_files(kinds, tmp_path, opened):
     jobs = claimed(3)
-    log = opened(tmp_path)
+    log = opened()
     with room_for(500):
         for _ in range(20):
             log.begin(jobs)
