@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from queueops.core.sql import plain_array, run_sql, text_array
@@ -64,12 +64,8 @@ def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lea
     """
     if not moves:
         return set()
-    return {row[0] for row in run_sql("jobs", "transition_jobs", _parameters(edge, moves, message, lease))}
-
-
-def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | None) -> dict[str, Any]:
     transition = TRANSITIONS[edge]
-    return {
+    parameters = {
         "target": transition.target.value,
         "through": transition.through and transition.through.value,
         "sources": [state.value for state in transition.sources],
@@ -90,3 +86,4 @@ def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | N
         "lease": lease.seconds if lease else None,
         "via": lease.via if lease else None,
     }
+    return {row[0] for row in run_sql("jobs", "transition_jobs", parameters)}

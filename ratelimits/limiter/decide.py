@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from django.db import transaction
@@ -13,7 +13,7 @@ from ratelimits.limits.catalogue import rules_for
 
 from .calls import Call
 from .charges import Settlement, charged_places, settle_charges, take_charges, write_charges
-from .counters import Place, lock_counters, write_counters
+from .counters import lock_counters, write_counters
 from .evaluate import Binding, Decision, Kind, Limits, weigh, why_unfit
 from .provider_sync import Statement, places_stated, take_drift
 from .tallies import write_tallies
@@ -53,8 +53,8 @@ def decide(
     ended = take_charges([ending.holder for ending in settlements])
     limits = _limits(calls, units)
     statements = [ending.statement for ending in settlements if ending.statement is not None]
-    places = (_places(limits), charged_places(ended), places_stated(statements))
-    counters = lock_counters(chain.from_iterable(places))
+    asked = ((rule, rule.key(subject)) for (subject, _), rules in limits.items() for rule in rules)
+    counters = lock_counters(chain(asked, charged_places(ended), places_stated(statements)))
     now = next((counter.now for counter in counters.values()), 0.0)
     settle_charges(ended, counters, {ending.holder: ending for ending in settlements})
     take_drift(statements, counters)
@@ -89,17 +89,13 @@ def reclaim_expired(most: int = 1000) -> int:
     Returns:
         How many charges were reclaimed.
     """
-    return _reclaim([], most)
-
-
-def reclaim(holders: Sequence[str]) -> int:
-    """Do what `reclaim_expired` does, for holders that are known to have crashed."""
-    return _reclaim(holders, 0) if holders else 0
+    return reclaim([], expired=most)
 
 
 @transaction.atomic(savepoint=False)
-def _reclaim(holders: Sequence[str], most: int) -> int:
-    ended = take_charges(holders, expired=most)
+def reclaim(holders: Sequence[str], *, expired: int = 0) -> int:
+    """Do what `reclaim_expired` does, for holders that are known to have crashed and for so many expired ones."""
+    ended = take_charges(holders, expired=expired)
     counters = lock_counters(charged_places(ended))
     settle_charges(ended, counters, None)
     write_counters(counters.values())
@@ -115,8 +111,3 @@ def _limits(calls: Sequence[Call], units: frozenset[str] | None) -> Limits:
     if units is None:
         return found
     return {place: tuple(rule for rule in rules if rule.unit in units) for place, rules in found.items()}
-
-
-def _places(limits: Limits) -> Iterable[Place]:
-    for (subject, _), rules in limits.items():
-        yield from ((rule, rule.key(subject)) for rule in rules)

@@ -135,9 +135,9 @@ def test_a_claim_asks_for_the_only_queue_where_the_last_look_found_no_other():
     heads, asked = ScanCursor(lambda: 0.0), []  # no look takes long
     real = claim._choose
 
-    def told(statement: str, given: Any) -> list[ClaimedJob]:
+    def told(statement: str, *given: Any) -> list[ClaimedJob]:
         asked.append(statement.removeprefix("choose_"))
-        return real(statement, given)
+        return real(statement, *given)
 
     def claims() -> int:
         asked.clear()

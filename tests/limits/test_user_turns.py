@@ -53,7 +53,7 @@ class Simulation:
         self._states: dict[str, str] = {}
         monkeypatch.setattr(lanes, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(lanes, "run_sql", lambda *_, **__: [(name, "normal") for name in NAMES])
-        monkeypatch.setattr(lanes, "_claimable", lambda listed: listed)
+        monkeypatch.setattr(lanes, "stopped_lanes", lambda listed: set())
         monkeypatch.setattr(lanes, "crowded_lanes", frozenset)
         monkeypatch.setattr(headroom, "run_sql", self._read)
         monkeypatch.setattr(counters, "run_sql", self._lock_or_write)

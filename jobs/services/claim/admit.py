@@ -26,6 +26,7 @@ from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
 
+NOBODY = ("", "")  # the project and the user of a credential that names none
 REJECTED = "limit_rejected"
 SUSPECT = 2  # with so many crashes, a job runs in quarantine
 
@@ -87,26 +88,19 @@ def admit(
         )
         for job, subject in zip(asking, subjects, strict=True)
     ]
-    decisions = decide(calls, settlements=settlements)
+    answers = list(zip(asking, subjects, decide(calls, settlements=settlements), strict=True))
     decided_at = time.monotonic()
-    _keep_back(
-        [
-            (job, subject, decision)
-            for job, subject, decision in zip(asking, subjects, decisions, strict=True)
-            if decision.kind in ("defer", "retry")
-        ]
-    )
+    _keep_back([answer for answer in answers if answer[2].kind in ("defer", "retry")])
     reject(
         [
-            (job.id, job.kind, answer.binding.limit if answer.binding else "", answer.reason)
-            for job, answer in zip(asking, decisions, strict=True)
-            if answer.kind == "reject"
+            (job.id, job.kind, decision.binding.limit if decision.binding else "", decision.reason)
+            for job, _, decision in answers
+            if decision.kind == "reject"
         ]
     )
-    answers = {job.id: (subject, decision) for job, subject, decision in zip(asking, subjects, decisions, strict=True)}
-    admitted = _admitted(leaders, answers, decided_at)
+    admitted = _admitted(leaders, {job.id: (subject, decision) for job, subject, decision in answers}, decided_at)
     delays: dict[str, float] = {}
-    for job, subject, decision in zip(asking, subjects, decisions, strict=True):
+    for job, subject, decision in answers:
         if job.lane and decision.retry_at is not None and not _is_misplaced(job, subject):
             # Keep the delay of the lane's first job, which waits for no other job of the lane.
             delays.setdefault(job.lane, decision.retry_at - decision.now)
@@ -176,30 +170,24 @@ def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     names = {job.credential for job in jobs if job.lane is None and job.credential}
     names.update(members.values())
     principals = find_principals(names) if names else {}
-    subjects = [
-        _with_principals(read_lane(job.lane).subject, principals.get(members[job.id]))
-        if members and job.id in members and job.lane is not None
-        else read_lane(job.lane).subject
-        if job.lane is not None
-        else subject_of(
-            service=job.service,
-            call_type=job.call_type,
-            model=job.model,
-            project=job.project,
-            user=str(job.user_id or ""),
-            principals=principals.get(job.credential or "", ("", "")),
-        )
-        for job in jobs
-    ]
-    return [
-        subject._replace(kind=job.kind) if job.kind in limited.kinds else subject
-        for job, subject in zip(jobs, subjects, strict=True)
-    ]
-
-
-def _with_principals(subject: Subject, principals: tuple[str, str] | None) -> Subject:
-    project, user = principals or ("", "")
-    return subject._replace(project=project or subject.project, user=user or subject.user)
+    subjects = []
+    for job in jobs:
+        if job.lane is None:
+            subject = subject_of(
+                service=job.service,
+                call_type=job.call_type,
+                model=job.model,
+                project=job.project,
+                user=str(job.user_id or ""),
+                principals=principals.get(job.credential or "", NOBODY),
+            )
+        else:
+            subject = read_lane(job.lane).subject
+            if members and job.id in members:
+                project, user = principals.get(members[job.id], NOBODY)
+                subject = subject._replace(project=project or subject.project, user=user or subject.user)
+        subjects.append(subject._replace(kind=job.kind) if job.kind in limited.kinds else subject)
+    return subjects
 
 
 def call_of(

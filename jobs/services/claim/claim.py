@@ -69,16 +69,11 @@ def claim_jobs(
     lanes = gate.look(wanted=wanted)
     heads = heads or ScanCursor()
     where = heads.begin()
-    given = {
-        "wanted": wanted,
-        "strange": kinds.left_out() if kinds else [],
-        "pool": pool,
-        "most_bytes": settings.QUEUEOPS.max_claim_bytes,
-    }
-    chosen = _choose("choose_only_queue", given) if heads.had_one_queue and not lanes.names else []
+    most = {"wanted": wanted, "most_bytes": settings.QUEUEOPS.max_claim_bytes}
+    chosen = _choose("choose_only_queue", kinds, pool, most) if heads.had_one_queue and not lanes.names else []
     if not chosen:
         open_lanes = {"lanes": lanes.names, "rooms": lanes.rooms, "passes": lanes.passes}
-        chosen = _choose("choose_jobs", {**given, **where, **open_lanes, **_order(turns, gate)})
+        chosen = _choose("choose_jobs", kinds, pool, {**most, **where, **open_lanes, **_order(turns, gate)})
     heads.end(chosen)
     return _start(
         chosen,
@@ -107,7 +102,7 @@ def claim_new(
     This claim waits for no other claim's decision about lanes, and costs a fraction of a choice among all ready jobs.
     Where more jobs are ready, it claims nothing, as their order matters.
     """
-    chosen = _choose("choose_new", {"strange": kinds.left_out() if kinds else [], "pool": pool})
+    chosen = _choose("choose_new", kinds, pool, {})
     if len(chosen) != 1:
         return []
     return _start(chosen, Lease(executor_id, lease_seconds), turns=turns, gate=gate, kinds=kinds)
@@ -130,8 +125,9 @@ def _order(turns: ClassTurns, gate: LaneGate) -> dict[str, object]:
     }
 
 
-def _choose(statement: str, given: Mapping[str, Any]) -> list[ClaimedJob]:
-    return run_sql_as(ClaimedJob, "jobs", statement, given, variant=POOLED if given["pool"] else "", binary=True)
+def _choose(statement: str, kinds: ServedKinds | None, pool: str, more: Mapping[str, Any]) -> list[ClaimedJob]:
+    given = {"strange": kinds.left_out() if kinds else [], "pool": pool, **more}
+    return run_sql_as(ClaimedJob, "jobs", statement, given, variant=POOLED if pool else "", binary=True)
 
 
 def _start(
@@ -179,9 +175,8 @@ def claim_suspect(
     """Claim and start the oldest suspect, a job with two crashes or more, if limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
-    chosen = _choose("choose_suspect", {"strange": kinds.left_out() if kinds else [], "pool": pool})
-    chosen = _known(chosen, kinds)
-    affordable = afford(chosen, lease_seconds=lease_seconds)
+    chosen = _choose("choose_suspect", kinds, pool, {})
+    affordable = afford(_known(chosen, kinds), lease_seconds=lease_seconds)
     admitted, _ = admit(affordable.jobs, lease_seconds=lease_seconds, settlements=settlements)
     affordable.hold(admitted)
     return _begin(admitted, Lease(executor_id, lease_seconds), quarantine=True)
@@ -224,21 +219,11 @@ def renew_leases(owned: dict[UUID, int], *, lease_seconds: float) -> set[UUID]:
 def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) -> list[ClaimedJob]:
     if not jobs:
         return []
-    token = jobs[0].token
     alone = ', "quarantine": true' if quarantine else ""
-    data = f'"executor": "{lease.executor}", "fencing_token": {token}{alone}'
-    alike = f"{{{data}}}"
-    move_jobs(
-        "claim",
-        [
-            Move(job.id, token=job.token, data=_with_member(data, job) if pool_of_lane(job.lane) else alike)
-            for job in jobs
-        ],
-        lease=lease,
-    )
+    data = f'{{"executor": "{lease.executor}", "fencing_token": {jobs[0].token}{alone}'
+    moves = []
+    for job in jobs:
+        chosen = f', "credential": {json.dumps(job.credential)}}}' if pool_of_lane(job.lane) else "}"
+        moves.append(Move(job.id, token=job.token, data=data + chosen))
+    move_jobs("claim", moves, lease=lease)
     return jobs
-
-
-def _with_member(data: str, job: ClaimedJob) -> str:
-    """Add the credential that was chosen from the job's pool."""
-    return f'{{{data}, "credential": {json.dumps(job.credential)}}}'

@@ -88,7 +88,8 @@ class ClassTurns:
 
     def nows(self) -> list[float]:
         """The virtual time of each class, from class 1 on."""
-        return [self.by_class[tier].now if tier in self.by_class else 0.0 for tier in range(1, self._highest() + 1)]
+        highest = max(self.by_class, default=0)
+        return [self.by_class[tier].now if tier in self.by_class else 0.0 for tier in range(1, highest + 1)]
 
     def starved_after(self) -> float:
         """How many claims come before the next that belongs to an overdue job of a lower class; infinite: none does."""
@@ -110,6 +111,3 @@ class ClassTurns:
             classes.setdefault(tier, {})[project] = count
         for tier, served in classes.items():
             self.by_class.setdefault(tier, Turns()).served(served, weights)
-
-    def _highest(self) -> int:
-        return max(self.by_class, default=0)

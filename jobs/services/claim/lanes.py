@@ -23,7 +23,7 @@ from .stopped import stopped_lanes
 MAX_LANES_CLAIMED = 2000  # lanes in one list; if there are more, lists take turns
 MAX_LANES_OPEN = 500  # open lanes that one claim gets
 CHOICE = 2  # a claim looks at CHOICE times as many jobs as a limit admits
-TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
+TIERS = {tier.value: rank for rank, tier in enumerate((Priority.URGENT, Priority.NORMAL, Priority.LOW))}
 LIST_SECONDS = 1.0  # lanes are listed anew at least this often
 READING_SHARE = 0.05  # the most of an executor's time for listing lanes; reading all rooms may take as much again
 CLOSED_LOOK_SECONDS = 0.25  # closed lanes are read this often, whatever their forecast: caps and room change
@@ -181,7 +181,10 @@ class LaneGate:
             self._round_at = NOW
 
     def _look_round(self, now: float) -> None:
-        lanes = _claimable([(name, read_lane(name), priority) for name, priority in self._listed])
+        listed = [(name, read_lane(name), priority) for name, priority in self._listed]
+        # Leave out lanes that have no job to claim. Claims find a target's probe by the breaker, without its lane.
+        stopped = stopped_lanes(lane for _, lane, _ in listed)
+        lanes = [one for one in listed if one[1] not in stopped]
         found = self._rooms([name for name, _, _ in lanes])
         sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
         self._lanes = {
@@ -226,12 +229,12 @@ class LaneGate:
         A project's lanes are taken alternately by their most urgent tier and by their turn. The claim thus finds the
         most urgent lanes as well as the overdue ones.
         """
-        passes = {one.name: self._pass(one) for one in opened}
+        passes = {one.name: self._turns[one.lane.project].passes[one.name] for one in opened}
         of_project: dict[str, list[LaneHeadroom]] = {}
         for one in sorted(opened, key=lambda one: passes[one.name]):
             of_project.setdefault(one.lane.project, []).append(one)
         by_turn = _alternating(list(of_project.values()))
-        by_tier = _alternating([sorted(lanes, key=_tier) for lanes in of_project.values()])
+        by_tier = _alternating([sorted(lanes, key=lambda one: TIERS[one.priority]) for lanes in of_project.values()])
         sharing = Counter(chain.from_iterable(one.room.counters for one in opened))
         share = 2 * max(4, math.ceil((2 * wanted + 16) / max(1, len(of_project))))
         left: dict[str, int] = {}
@@ -250,27 +253,9 @@ class LaneGate:
                 break
         return OpenLanes(list(offered), list(offered.values()), [passes[name] for name in offered])
 
-    def _pass(self, one: LaneHeadroom) -> float:
-        turns = self._turns.get(one.lane.project)
-        return 0.0 if turns is None else turns.passes.get(one.name, turns.now)
-
 
 def _alternating(rows: list[list[LaneHeadroom]]) -> list[LaneHeadroom]:
     return [one for one in chain.from_iterable(zip_longest(*rows)) if one is not None]
-
-
-def _tier(one: LaneHeadroom) -> int:
-    return TIERS.index(one.priority)
-
-
-def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:
-    """
-    Leave out lanes that have no job to claim.
-
-    Claims find a target's probe by the breaker, without its lane.
-    """
-    stopped = stopped_lanes(lane for _, lane, _ in lanes)
-    return [one for one in lanes if one[1] not in stopped]
 
 
 def _opens_at(room: Headroom, now: float) -> float:

@@ -18,7 +18,6 @@ from django.db import transaction
 from jobs.lanes import lane_name, subject_of
 from jobs.models import Job
 from jobs.services.explain.waiting import explain_waiting
-from jobs.states import Priority
 from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import Amounts, read_amounts
@@ -31,7 +30,7 @@ from ratelimits.limits.catalogue import counted, limited_services
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
-from .lanes import LaneHeadroom
+from .lanes import TIERS, LaneHeadroom
 
 PARKED_AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
@@ -41,7 +40,6 @@ MAX_REST_SECONDS = 1.0  # parking has to stay ahead of the jobs that leave
 LANES_AT_ONCE = 10
 MAX_TAILS = 10_000
 TAIL_SECONDS = 10.0  # after this, the forecast of a lane's next job is made from its whole queue again
-TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 SOON_SECONDS = 1.0  # jobs that are expected to leave within this time are not parked
 
 
@@ -109,7 +107,7 @@ class Parking:
                 },
             )
             fitting = _without_unfit([Unparked(*row) for row in rows], narrow)
-            fitting.sort(key=lambda job: (job.lane, TIERS.index(job.priority), job.eligible_since, job.id))
+            fitting.sort(key=lambda job: (job.lane, TIERS[job.priority], job.eligible_since, job.id))
             moved = defer_jobs("park", self._forecasts(fitting, narrow), message="waits for a limit")
         if len(rows) < most:
             del self._round[:LANES_AT_ONCE]
