@@ -55,6 +55,7 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
 from queueops.core.processes.lasting import LastingTrouble
 from queueops.core.processes.parent import end_with_parent
+from queueops.core.processes.stop_signals import STOP_SIGNALS, handle_stop
 from queueops.core.values.numbers import MEGABYTE
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
@@ -260,16 +261,17 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
             pass  # the database is away; the processes that take tasks or jobs check again
         finally:
             connection.close()  # before the fork
+        handle_stop(self.sig_handler)
         return int(super().start())
 
     def sig_handler(self, signum: int, frame: FrameType | None) -> None:
-        for name in (signal.SIGINT, signal.SIGTERM):
+        for name in STOP_SIGNALS:
             signal.signal(name, _do_nothing)  # otherwise a second signal during the first's handler would wait for ever
         super().sig_handler(signum, frame)
 
 
 class CarefulSentinel(django_q.cluster.Sentinel):  # django_q has no types
-    """A sentinel that its master alone stops: a SIGTERM to the process group must not end it before its workers."""
+    """A sentinel that its master alone stops: a signal to the process group must not end it before its workers."""
 
     def start(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -283,7 +285,8 @@ class CarefulSentinel(django_q.cluster.Sentinel):  # django_q has no types
 
 def sentinel(*arguments: Any) -> None:
     """django-q2's sentinel, made to end with its master; its workers then drain by themselves."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it has inherited the master's handler
+    for name in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)  # it has inherited the master's handler
     end_with_parent(_parent(), signal.SIGKILL)
     CarefulSentinel(*arguments)
 
@@ -300,14 +303,16 @@ def scheduler(broker: ORM | None = None) -> None:
 
 def pusher(*arguments: Any) -> None:
     """django-q2's pusher, made to end with its sentinel. Tasks that it had handed out are handed out again."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has inherited the sentinel's
+    for name in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)  # it has inherited the sentinel's
     end_with_parent(_parent())
     _pusher(*arguments)
 
 
 def monitor(*arguments: Any) -> None:
     """django-q2's monitor, made to end with its sentinel. Tasks whose results it had not saved are repeated."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has inherited the sentinel's
+    for name in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)  # it has inherited the sentinel's
     end_with_parent(_parent())
     _monitor(*arguments)
 

@@ -132,6 +132,9 @@ class InlinePump(ExecutorPump):
         self.loop.run()
         return is_busy
 
+    def _bear(self, error: Exception, what: str) -> None:
+        raise error  # the test is to see it
+
     def leave(self) -> None:
         """Close the loop, deregister the executor, and free its duties."""
         self._close_loop()

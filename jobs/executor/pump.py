@@ -179,6 +179,7 @@ class ExecutorPump:
         self._told = False  # a notification said that jobs were just submitted
         self._has_spare = False  # the last claim found fewer jobs than there were slots
         self._connected = False
+        self._failing: set[str] = set()  # the steps of a cycle whose last try failed
         self._leases_lost = 0
         self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "progress", "park"), 0.0)
         self._often = {
@@ -229,7 +230,8 @@ class ExecutorPump:
                 self._log_ends()  # first, because while the database is away only the outcome log gets the outcomes
                 self._connect()
                 self._cycle()
-                self._go_on()
+                if not self._failing:
+                    self._go_on()
                 self._wait()
             except (OperationalError, InterfaceError, psycopg.OperationalError) as error:
                 if isinstance(error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
@@ -317,7 +319,8 @@ class ExecutorPump:
             logger.info(words, self.id, self._role, self._slots, seconds)
 
     def _tell_failed(self, error: Exception, what: str) -> None:
-        self._trouble.tell(f"{type(error)} {error}", f"executor {self.id}: {what}", level=logging.ERROR, traceback=True)
+        kind = str(error).partition("\n")[0]  # other lines name the values of a row: each try would be a new trouble
+        self._trouble.tell(f"{type(error)} {kind}", f"executor {self.id}: {what}", level=logging.ERROR, traceback=True)
 
     def _disconnected(self, error: Exception) -> None:
         self._pulse.tell_trouble(is_in_trouble=True)
@@ -338,22 +341,10 @@ class ExecutorPump:
         # Behind a pooler, only renewing shows that the database was replaced by another one, whose leases have lapsed.
         if now >= self._next["renew"] or (not self.settings.listen and self._duties.is_sweep_due(now)):
             self._renew_in_time(now)
-        if now >= self._next["tick"]:
-            self._again("tick", now)
-            quiet = self._is_quiet(now)
-            self._policies = None if quiet else finish.retry_policies()
-            if self._duties.do(now, quiet=quiet):
-                self._meet()  # other executors wait for the duties of this one: poll often
-            self._learning.write(now)
-            server_settings.write_noted()
+        self._take_due("tick", now, self._do_duties)
         self._keep_leases()
-        if now >= self._next["promote"]:
-            promoted, next_due = claim.promote_due()
-            self._again("promote", now, at_most=next_due)
-            if promoted:
-                self._hint = True
-                self._meet()
-        self._kinds.tend()
+        self._take_due("promote", now, self._promote)
+        self._take_apart("kinds", lambda _: self._kinds.tend(), now)
         self._keep_leases()
         # Note this before the jobs' outcomes are written: otherwise the jobs could run again beside other jobs.
         if held := self.loop.watch.collect():
@@ -361,10 +352,43 @@ class ExecutorPump:
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
         self._keep_leases()
-        if now >= self._next["park"]:
-            self._again("park", now)
-            if self._duties.has_time and not self._stopping.is_set():
-                self._park(now)
+        self._take_due("park", now, self._park)
+
+    def _take_due(self, name: str, now: float, step: Callable[[float], None]) -> None:
+        if now >= self._next[name]:
+            self._again(name, now)
+            self._take_apart(name, step, now)
+
+    def _take_apart(self, name: str, step: Callable[[float], None], now: float) -> None:
+        """Take a step of a cycle. A fault in it, such as a row that cannot be changed, does not stop other steps."""
+        try:
+            step(now)
+        except (OperationalError, InterfaceError, psycopg.OperationalError):
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._failing.add(name)
+            self._bear(error, f"its step {name} failed; the others go on")
+        else:
+            self._failing.discard(name)
+
+    def _bear(self, error: Exception, what: str) -> None:
+        self._pulse.tell_trouble(is_in_trouble=True)
+        self._tell_failed(error, what)
+
+    def _do_duties(self, now: float) -> None:
+        quiet = self._is_quiet(now)
+        self._policies = None if quiet else finish.retry_policies()
+        if self._duties.do(now, quiet=quiet):
+            self._meet()  # other executors wait for the duties of this one: poll often
+        self._learning.write(now)
+        server_settings.write_noted()
+
+    def _promote(self, now: float) -> None:
+        promoted, next_due = claim.promote_due()
+        self._again("promote", now, at_most=next_due)
+        if promoted:
+            self._hint = True
+            self._meet()
 
     def _renew_in_time(self, now: float) -> None:
         if now - self._renewed_at > self.settings.lease_seconds - self.settings.renew_seconds:
@@ -412,6 +436,8 @@ class ExecutorPump:
 
     def _park(self, now: float) -> None:
         """Park a few jobs in lanes that have no room; later cycles park more."""
+        if self._stopping.is_set() or not self._duties.has_time:
+            return
         begun = time.monotonic()
         most = FEW_ADOPTED_AT_ONCE
         if self._role == Executor.Role.QUARANTINE:

@@ -64,6 +64,19 @@ def test_an_answer_is_sent_to_its_end():
         assert server.process.wait(120) == 0
 
 
+@pytest.mark.parametrize("then", [signal.SIGHUP, signal.SIGTERM])
+def test_it_stops_in_order_when_its_terminal_is_closed_and_a_hang_up_is_no_second_wish(then):
+    port = free_port()
+    with started(sys.executable, "-c", SERVER, str(port), "1", "1", "300", environ={"PYTHONPATH": "."}) as server:
+        wait_for(lambda: listens(port), what="the server")
+        server.send(signal.SIGHUP if then == signal.SIGTERM else signal.SIGTERM)
+        wait_for(lambda: asked(port) == HTTPStatus.SERVICE_UNAVAILABLE, what="the word to proxies")
+        server.send(signal.SIGHUP)
+        assert asked(port) == HTTPStatus.SERVICE_UNAVAILABLE
+        server.send(signal.SIGTERM)
+        assert server.process.wait(120) == 0
+
+
 def test_whoever_does_not_read_holds_the_stop_up_for_the_grace_period_at_most():
     with slow_reader(grace_seconds=0.3) as (server, answer):
         assert server.process.wait(120) == 0

@@ -74,7 +74,7 @@ def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(led
     assert crashes() == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_the_whole_process_group_lets_running_jobs_end_too(signum: signal.Signals, ledger: Ledger):
     with cluster(ledger, executors=2, executor_slots=20, drain_grace_seconds=8, renew_seconds=0.2) as running:
         submit_work(4, "wait", gate="soon-")

@@ -133,6 +133,14 @@ def test_a_repeatable_task_is_tried_again_and_knows_its_attempt():
 
 
 @database
+def test_a_key_none_is_refused_and_does_not_come_back_as_a_text():
+    with pytest.raises(InvalidJob) as refused:
+        tasks.add.enqueue(1, right=[{"a": {None: 1}}])
+    assert list(refused.value.fields) == ["payload.kwargs.right.0.a"]
+    assert tasks.add.enqueue(1, right={"None": 1}).id
+
+
+@database
 def test_what_is_no_json_fails_the_task():
     result = tasks.return_something_else.enqueue()
     drain()

@@ -21,6 +21,7 @@ from datetime import datetime
 from functools import cache
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Q, Value
 from django.db.models.functions import Coalesce
 
@@ -32,6 +33,7 @@ from jobs.services.operate import pauses
 from jobs.states import WAITING, JobState
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import payload_keys
 
 KINDS_LOOK_SECONDS = 5.0
@@ -147,8 +149,7 @@ class ServedKinds:
         if met or refused or self._unknown:
             others, began_at = _others(self.executor_id)
             unknown = {one for one in self._unknown | met if any(other.knows(*one) for other in others)}
-            for kind, pool in met - unknown:
-                _withhold(kind, pool)
+            one_by_one(sorted(met - unknown), lambda one: _withhold(*one), what="the unknown kind")
             # The switch of a kind that no executor knows keeps it from claims. If claims left it out as well, its next
             # job would not be noticed.
             self._unknown = unknown
@@ -177,34 +178,43 @@ def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[Ki
         pool: The one pool whose jobs it claims. Jobs of other pools stay held: their workers would hold them again.
         strange: The kinds that it leaves to others.
     """
-    _take_up_closed(pool)
-    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED - {Scope.SEALED}, key__in=list(served)):
-        if switch.scope == Scope.UNKNOWN:
-            if pool in {"", switch.pool} and (switch.key, switch.pool) not in strange:
-                switch.delete()
-                pauses.release_uncovered(chunks=CHUNKS)
-            continue
-        left = [of for kind, of in strange if kind == switch.key]
-        untried = Job.objects.filter(misfits_of(switch.key)).exclude(
-            last_error_message__startswith=refusal_of(served[switch.key])
-        )
-        if pool or left:
-            untried = untried.alias(of=JOBS_POOL).exclude(of__in=left).filter(Q(of=pool) if pool else Q())
-        ids = list(untried.values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
-        if ids and Job.objects.filter(misfits_of(switch.key), pk__in=ids).update(held=False, updated_at=Now()):
-            notify(Channel.READY)
+    held_for = PauseSwitch.objects.order_by("pk")
+    closed = held_for.filter(scope=Scope.SEALED, key__in=list(payload_keys()))
+    one_by_one(closed, lambda switch: _take_up_closed(switch, pool), what="the payload key")
+    unserved = held_for.filter(scope__in=UNSERVED - {Scope.SEALED}, key__in=list(served))
 
-
-def _take_up_closed(pool: str) -> None:
-    """Put back jobs that wait for a payload key that this executor has."""
-    for switch in PauseSwitch.objects.filter(scope=Scope.SEALED, key__in=list(payload_keys())):
-        waiting = Job.objects.filter(closed_by(switch.key))
-        mine = waiting.filter(pool=pool) if pool else waiting
-        ids = list(mine.values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
-        if ids and Job.objects.filter(closed_by(switch.key), pk__in=ids).update(held=False, updated_at=Now()):
-            notify(Channel.READY)
-        if not waiting.exists():
+    def take(switch: PauseSwitch) -> None:
+        if switch.scope == Scope.UNFIT:
+            _take_up_unfit(switch, served[switch.key], pool, strange)
+        elif pool in {"", switch.pool} and (switch.key, switch.pool) not in strange:
             switch.delete()
+            pauses.release_uncovered(chunks=CHUNKS)
+
+    one_by_one(unserved, take, what="the unserved kind")
+
+
+@transaction.atomic
+def _take_up_unfit(switch: PauseSwitch, version: str, pool: str, strange: Collection[KindOfPool]) -> None:
+    """Put back jobs whose payload another version refused."""
+    left = [of for kind, of in strange if kind == switch.key]
+    untried = Job.objects.filter(misfits_of(switch.key)).exclude(last_error_message__startswith=refusal_of(version))
+    if pool or left:
+        untried = untried.alias(of=JOBS_POOL).exclude(of__in=left).filter(Q(of=pool) if pool else Q())
+    ids = list(untried.values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
+    if ids and Job.objects.filter(misfits_of(switch.key), pk__in=ids).update(held=False, updated_at=Now()):
+        notify(Channel.READY)
+
+
+@transaction.atomic
+def _take_up_closed(switch: PauseSwitch, pool: str) -> None:
+    """Put back jobs that wait for a payload key that this executor has."""
+    waiting = Job.objects.filter(closed_by(switch.key))
+    mine = waiting.filter(pool=pool) if pool else waiting
+    ids = list(mine.values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
+    if ids and Job.objects.filter(closed_by(switch.key), pk__in=ids).update(held=False, updated_at=Now()):
+        notify(Channel.READY)
+    if not waiting.exists():
+        switch.delete()
 
 
 def keep_closed(jobs: Sequence[ClaimedJob]) -> None:

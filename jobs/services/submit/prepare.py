@@ -27,7 +27,7 @@ from ratelimits.subjects import MAX_NAME_LENGTH
 
 from .choose_delivery import GOES_LIVE, ChosenWay, WayRules, choose_way
 from .documents import files
-from .finite import refuse_endless
+from .finite import refuse_endless, refuse_none_keys
 from .spec import InvalidJob, JobSpec
 
 
@@ -193,6 +193,7 @@ def prepare_job(
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
         refuse_endless(spec.payload, text)
+        refuse_none_keys(spec.payload, text)
         names_files = may_take and files.IN_JSON in text and not handler.internal
         if names_files:
             spec = spec.with_payload(rules.with_files(spec.payload, read=read_files))

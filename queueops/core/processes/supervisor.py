@@ -17,11 +17,10 @@ from functools import partial
 from types import FrameType
 
 from .parent import end_with_parent
+from .stop_signals import handle_stop
 
 Say = Callable[[str, str], None]
 
-# SIGHUP comes when the terminal is closed.
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 30.0  # a child that ran so long starts over with the first back-off
@@ -89,7 +88,7 @@ class Supervisor:
 
     def run(self, *, on_started: Callable[[], None] = lambda: None) -> None:
         """Start the children, and return when all have stopped."""
-        previous = {name: signal.signal(name, self.request_stop) for name in STOP_SIGNALS}
+        previous = handle_stop(self.request_stop)
         try:
             self._start_due(time.monotonic())
             on_started()

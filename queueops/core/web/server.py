@@ -53,7 +53,7 @@ def serve(
     leave_seconds: float = 0.0,
 ) -> int:
     """
-    Serve until SIGINT or SIGTERM. A request's body is in its scope, under BODY.
+    Serve until SIGINT, SIGTERM or SIGHUP. A request's body is in its scope, under BODY.
 
     Args:
         room: The bytes that bodies may take.

@@ -15,6 +15,8 @@ from daphne.http_protocol import HTTPFactory, WebRequest
 from twisted.internet import reactor as twisted_reactor
 from twisted.internet.defer import Deferred
 
+from queueops.core.processes.stop_signals import handle_stop
+
 from .leaving import LEAVING
 
 logger = logging.getLogger(__name__)
@@ -43,9 +45,9 @@ class Factory(HTTPFactory):
 
 class StoppingServer(daphne.server.Server):
     """
-    Daphne with an orderly end: daphne itself drops every connection and request at SIGTERM or SIGINT.
+    Daphne with an orderly end: daphne itself drops every connection and request at a signal to stop.
 
-    At the first of these signals `/readyz` begins to say 503. `leave_seconds` later the server takes no new
+    At SIGTERM, SIGINT or SIGHUP `/readyz` begins to say 503. `leave_seconds` later the server takes no new
     connection, and closes sockets and idle connections. It ends when the requests under way have ended, or
     `grace_seconds` later. The next signal cuts `leave_seconds` short, the one after it `grace_seconds`.
 
@@ -61,11 +63,11 @@ class StoppingServer(daphne.server.Server):
         self._leave_seconds = leave_seconds
         self._ports: list[Any] = []
         self._until: float | None = None
+        self._is_asked = False
         self.refused: OSError | None = None
 
     def run(self) -> None:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self._asked)
+        handle_stop(self._asked)
         super().run()
 
     def listen_success(self, port: Any) -> None:
@@ -88,6 +90,9 @@ class StoppingServer(daphne.server.Server):
         return Deferred.fromFuture(asyncio.gather(*tasks, return_exceptions=True))
 
     def _asked(self, signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGHUP and self._is_asked:
+            return  # some supervisors send it just behind SIGTERM: it is no second wish
+        self._is_asked = True
         reactor.callFromThread(self._leave)
 
     def _leave(self) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 import threading
 from typing import Any
 from uuid import uuid4
@@ -10,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from queueops.audit import stream
 from queueops.audit.sinks import STDOUT
+from queueops.core.processes.stop_signals import handle_stop
 from queueops.core.values.parse import AUDIT_TARGET
 
 TURN_SECONDS = 30.0
@@ -41,8 +41,7 @@ class Command(BaseCommand):
             except ValueError:
                 raise CommandError(f"--to must be {AUDIT_TARGET.rule}, or -; it is {target!r}") from None
         stopped = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopped.set())
+        handle_stop(lambda *_: stopped.set())
         self._stream(target, stopped, is_once=options["once"])
 
     def _stream(self, target: str, stopped: threading.Event, *, is_once: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.processes.stop_signals import handle_stop
 from queueops.core.values.parse import POSTGRES_URL
 from queueops.site.moving.move import Outcome, abort_move, move_project, plan_move
 
@@ -42,7 +43,7 @@ class Command(BaseCommand):
             raise CommandError(f"--to must be {POSTGRES_URL.rule}.") from None
         if not 0 <= wait < inf:
             raise CommandError("--wait is a number of seconds, 0 or more.")
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop before the switch undoes the move
+        before = handle_stop(signal.default_int_handler)  # a stop before the switch undoes the move
         try:
             if options["abort"]:
                 undone = abort_move(project, url=to)
@@ -56,7 +57,8 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             raise CommandError("Stopped. Repeat the command, or look whether the project goes on here.") from None
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for name, handler in before.items():
+                signal.signal(name, handler)
 
     def _move(self, project: str, to: str, address: str, wait: float) -> None:
         begun = monotonic()

@@ -24,6 +24,7 @@ from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.console import Console
 from queueops.core.processes.single import AlreadyRunning, only_holder
+from queueops.core.processes.stop_signals import handle_stop
 from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_command
 from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
@@ -51,8 +52,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, no_demo: bool, pool: str | None = None, **options: Any) -> None:
         self.pool = pool
         self.console = Console(sys.stdout)
-        # Until the supervisor handles it, SIGTERM raises KeyboardInterrupt, so that the context managers clean up.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Until the supervisor handles them, signals raise KeyboardInterrupt, so that the context managers clean up.
+        handle_stop(signal.default_int_handler)
         demo = settings.QUEUEOPS.debug and not no_demo
         self._refuse_closed_directory()
         try:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
 from django.conf import settings as django_settings
 from django.db import connection
 from django.db.models.functions import Now
@@ -47,6 +48,12 @@ def claimed_by(kinds: ServedKinds, wanted: int = 10) -> list[str]:
 def set_back(hours: float) -> None:
     Job.objects.update(updated_at=Now() - timedelta(hours=hours))
     PauseSwitch.objects.update(created_at=Now() - timedelta(hours=hours))
+
+
+def refuse_jobs_unless(condition: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what is still to be checked would refuse the next statement
+        cursor.execute(f"ALTER TABLE jobs_job ADD CONSTRAINT refused CHECK ({condition})")
 
 
 def test_a_claim_takes_what_it_knows_and_the_next_leaves_out_what_it_does_not():
@@ -190,6 +197,30 @@ def test_a_kind_whose_jobs_cannot_be_buried_keeps_no_other_kind_from_it(settings
         cursor.execute("ALTER TABLE jobs_deadletter ADD CONSTRAINT none_of_it CHECK (kind <> 'bad.kind')")
     assert tend_unserved() == 2
     assert set(DeadLetter.objects.values_list("kind", flat=True)) == {"later.kind"}
+
+
+def test_jobs_that_cannot_be_taken_up_keep_those_of_no_other_kind_or_key_from_it(settings):
+    keys = tuple((name, Fernet.generate_key().decode()) for name in ("bad", "good"))
+    settings.QUEUEOPS = replace(django_settings.QUEUEOPS, payload_keys=keys)
+    for name in ("bad", "good"):
+        unfit, closed = {"last_error_code": "invalid_payload"}, {"last_error_code": kinds_service.KEY_MISSING}
+        make_jobs(1, kind=f"{name}.kind", held=True, **unfit)
+        make_jobs(1, kind=f"{name}.closed", held=True, last_error_message=kinds_service.kept_closed(name), **closed)
+        for scope, key in (("unfit", f"{name}.kind"), ("sealed", name)):
+            PauseSwitch.objects.create(scope=scope, key=key, paused_by="system")
+    refuse_jobs_unless("held OR kind NOT LIKE 'bad.%'")
+    take_up({"bad.kind": "1", "good.kind": "1"})
+    assert set(Job.objects.filter(held=False).values_list("kind", flat=True)) == {"good.kind", "good.closed"}
+
+
+def test_a_kind_that_cannot_be_held_keeps_no_other_from_it():
+    for kind in ("bad.kind", "later.kind"):
+        make_jobs(1, kind=kind, payload="{}")
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    refuse_jobs_unless("NOT held OR kind <> 'bad.kind'")
+    kinds.tend()
+    assert set(Job.objects.filter(held=True).values_list("kind", flat=True)) == {"later.kind"}
 
 
 def test_what_a_pause_has_held_for_days_is_not_buried_as_soon_as_its_kind_has_no_worker():
