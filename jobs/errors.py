@@ -27,6 +27,14 @@ class InvalidPace(QueueOpsError):
     status = 422
 
 
+class NeverRuns(QueueOpsError):
+    """After the delay, jobs would have expired. Nothing was changed; `ids` names some of them."""
+
+    code = "would_expire"
+    status = 409
+    detail_fields = ("ids",)
+
+
 class OtherEpoch(QueueOpsError):
     """The cursor is of a log that is not this one: the database was restored since."""
 

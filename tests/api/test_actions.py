@@ -1,4 +1,7 @@
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from jobs.models import BulkOperation, DeadLetter, Job, PauseSwitch
 from jobs.services.operate.bulk_run import run_bulk_chunk
@@ -27,6 +30,16 @@ def test_a_waiting_job_is_scheduled_and_a_running_one_is_reset(api: Api):
     assert error_of(api.post(f"/jobs/{running.pk}/schedule/", {"delay_seconds": 0}), 409)["code"] == "wrong_state"
     assert api.post(f"/jobs/{running.pk}/reset/").json()["state"] == "retried"
     assert error_of(api.post(f"/jobs/{waiting.pk}/reset/"), 409)["code"] == "wrong_state"
+
+
+def test_a_job_is_not_scheduled_beyond_its_expiry(api: Api):
+    job = make_job(expires_at=timezone.now() + timedelta(hours=1))
+    for answer in (
+        api.post(f"/jobs/{job.pk}/schedule/", {"delay_seconds": 3700}),
+        api.post("/jobs/schedule/", {"ids": [str(job.pk)], "delay_seconds": 3700}),
+    ):
+        error = error_of(answer, 409)
+        assert (error["code"], error["details"]) == ("would_expire", {"ids": [str(job.pk)]})
 
 
 def test_the_priority_of_a_waiting_job_changes(api: Api):

@@ -88,7 +88,10 @@ def test_a_signal_to_the_whole_process_group_lets_running_jobs_end_too(signum: s
         ledger.open_gate("soon-")
         assert running.stop() == 0
     assert not Executor.objects.exists()
-    assert statuses() == {JobState.COMPLETED: 8, JobState.RETRIED: 4}
+    assert Job.objects.filter(status=JobState.COMPLETED).count() == 8
+    given_back = Job.objects.exclude(status=JobState.COMPLETED).values_list("status", flat=True)
+    # An executor that still drains may promote what another has given back.
+    assert set(given_back) <= {JobState.RETRIED, JobState.QUEUED}
     assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
     assert crashes() == []
 

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
-from jobs.errors import InvalidDelay
+from jobs.errors import InvalidDelay, NeverRuns
 from jobs.models import Job, JobEvent, new_id
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
@@ -279,3 +280,23 @@ def test_calls_over_the_same_jobs_in_opposite_orders_do_not_deadlock():
         return len([job_actions.change_priority(order, priority=priority, actor=ACTOR) for priority in wanted * 10])
 
     assert run_together(2, change) == [20, 20]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("act", [job_actions.schedule_jobs, job_actions.reset_to_pending])
+def test_a_delay_beyond_a_jobs_expiry_is_refused_and_changes_none(act):
+    state = JobState.QUEUED if act is job_actions.schedule_jobs else JobState.IN_PROGRESS
+    job, lasting = (make_job(state=state, expires_at=timezone.now() + hours) for hours in (MINUTE * 60, MINUTE * 600))
+    with pytest.raises(NeverRuns) as refused:
+        act([job.pk, lasting.pk], delay=MINUTE * 61, actor=ACTOR)
+    assert (refused.value.code, refused.value.details["ids"]) == ("would_expire", [str(job.pk)])
+    assert set(Job.objects.values_list("status", "scheduled_at")) == {(state, None)}
+    assert act([job.pk, lasting.pk], delay=MINUTE * 59, actor=ACTOR).unmoved == []
+
+
+@pytest.mark.django_db
+def test_a_bulk_delay_leaves_out_jobs_that_expire_before():
+    job, lasting = (make_job(expires_at=timezone.now() + MINUTE * minutes) for minutes in (60, 600))
+    moved = job_actions.carry_out_schedule([job.pk, lasting.pk], seconds=3660.0, actor=ACTOR, reason="")
+    assert moved == {lasting.pk}
+    assert Job.objects.get(pk=job.pk).scheduled_at is None

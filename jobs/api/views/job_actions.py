@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
@@ -99,7 +99,7 @@ def one(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any]
     )
 
 
-def many(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
+def many(summary: str, name: str, body: Any, body_example: Any, *, errors: Sequence[int] = ()) -> Callable[[Any], Any]:
     """Describe an action on many jobs."""
     return operation(
         summary,
@@ -108,6 +108,7 @@ def many(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any
         body_example={"ids": [examples.JOB_ID, examples.NEW_JOB_ID], **body_example},
         answer=answers.Moved,
         example=examples.MOVED,
+        errors=errors,
         answers_once=True,
         description=f"{summary}. All or none of them at once; answers which ones moved.",
     )
@@ -210,7 +211,7 @@ class CancelJobs(RowsAction):
 class ScheduleJobs(RowsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
-    @many("Let waiting jobs run later, or now", "schedule", inputs.RescheduleMany, {"delay_seconds": 0})
+    @many("Let waiting jobs run later, or now", "schedule", inputs.RescheduleMany, {"delay_seconds": 0}, errors=[409])
     def post(self, request: Request, body: inputs.RescheduleMany) -> Response:
         return self.act_on_many(body.ids, scheduling(self, body))
 
@@ -218,7 +219,7 @@ class ScheduleJobs(RowsAction):
 class ResetJobs(RowsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
-    @many("Take running jobs back and run them again", "reset", inputs.ResetMany, {"delay_seconds": 60})
+    @many("Take running jobs back and run them again", "reset", inputs.ResetMany, {"delay_seconds": 60}, errors=[409])
     def post(self, request: Request, body: inputs.ResetMany) -> Response:
         return self.act_on_many(body.ids, resetting(self, body))
 

@@ -8,23 +8,26 @@ reported, so that repeating a call is safe. The events name the actor; one audit
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 
-from jobs.errors import InvalidDelay
+from jobs.errors import InvalidDelay, NeverRuns
 from jobs.models import Job
 from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.services.submit.spec import MAX_DELAY_SECONDS
-from jobs.states import JobState, Priority
+from jobs.states import RUNNING, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
+from queueops.core.clock import TransactionNow
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason, required_reason
+
+MAX_NAMED = 20  # jobs in one error
 
 
 @transaction.atomic
@@ -56,11 +59,12 @@ def schedule_jobs(job_ids: Iterable[UUID], *, delay: timedelta, actor: str, reas
     postponing does not send it behind others. The age of a job that has not begun to wait counts from its new time.
 
     Raises:
-        TooManyJobs, InvalidDelay: No job was changed.
+        TooManyJobs, InvalidDelay, NeverRuns: No job was changed.
     """
     ids = distinct_ids(job_ids)
     reason = clean_reason(reason)
     seconds = seconds_of(delay)
+    _refuse_beyond_expiry(ids, WAITING, seconds)
     moved = carry_out_schedule(ids, seconds=seconds, actor=actor, reason=reason)
     return _audited("schedule_jobs", ids, moved, actor=actor, reason=reason, after={"delay_seconds": seconds})
 
@@ -76,11 +80,12 @@ def reset_to_pending(
     made at a provider until then are not undone.
 
     Raises:
-        TooManyJobs, InvalidDelay: No job was moved.
+        TooManyJobs, InvalidDelay, NeverRuns: No job was moved.
     """
     ids = distinct_ids(job_ids)
     reason = clean_reason(reason)
     seconds = seconds_of(delay or timedelta())
+    _refuse_beyond_expiry(ids, RUNNING, seconds)
     data = json.dumps({"actor": actor})
     moved = move_jobs("reset", [Move(job_id, delay_seconds=seconds, data=data) for job_id in ids], message=reason)
     notify(Channel.CANCEL)
@@ -119,7 +124,13 @@ def carry_out_priority(ids: Sequence[UUID], *, priority: Priority, actor: str, r
 
 
 def carry_out_schedule(ids: Sequence[UUID], *, seconds: float, actor: str, reason: str) -> set[UUID]:
-    """`schedule_jobs` in the caller's transaction, without its audit entry; returns the ids scheduled."""
+    """
+    `schedule_jobs` in the caller's transaction, without its audit entry; returns the ids scheduled.
+
+    Jobs that would expire before are left out.
+    """
+    expiring = set(_expiring(ids, WAITING, seconds))
+    ids = [job_id for job_id in ids if job_id not in expiring]
     # The lane of a parked job ignores the job's time, which is a forecast. Taken out of the lane, the job goes by the
     # new time.
     parked = Job.objects.filter(pk__in=ids, status=JobState.RATE_LIMITED, lane__isnull=False).values_list(
@@ -130,6 +141,29 @@ def carry_out_schedule(ids: Sequence[UUID], *, seconds: float, actor: str, reaso
     moved = {row[0] for row in run_sql("jobs", "schedule_jobs", parameters)}
     notify(Channel.READY)
     return moved
+
+
+def _refuse_beyond_expiry(ids: Sequence[UUID], states: Collection[JobState], seconds: float) -> None:
+    """
+    Refuse a delay after which jobs would only end as expired.
+
+    Raises:
+        NeverRuns
+    """
+    if expiring := _expiring(ids, states, seconds):
+        raise NeverRuns(
+            f"{len(expiring)} of the jobs could never run: they expire before that time. Choose a shorter delay.",
+            ids=[str(job_id) for job_id in expiring[:MAX_NAMED]],
+        )
+
+
+def _expiring(ids: Sequence[UUID], states: Collection[JobState], seconds: float) -> list[UUID]:
+    """Return the jobs in these states that expire within the delay; none where there is no delay."""
+    if not seconds:
+        return []
+    then = TransactionNow() + timedelta(seconds=seconds)
+    rows = Job.objects.filter(pk__in=ids, status__in=states, expires_at__lte=then)
+    return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
 def seconds_of(delay: timedelta) -> float:
