@@ -198,5 +198,11 @@ def _probe() -> None:
 
 
 def _count() -> None:
-    """Note how many jobs wait for each breaker, for display."""
-    run_sql("jobs", "count_held_by_outages", {"most": MAX_HELD_COUNTED})
+    """
+    Note how many jobs wait for each breaker, for display, and delete the breakers that no job needs.
+
+    Otherwise an alert would last, and the next job would be parked, until the next look for all such breakers.
+    """
+    none_waits = [pk for (pk,) in run_sql("jobs", "count_held_by_outages", {"most": MAX_HELD_COUNTED})]
+    if none_waits:
+        run_sql("jobs", "forget_unneeded_breakers", {"ids": none_waits, "most": MOVED_AT_ONCE})

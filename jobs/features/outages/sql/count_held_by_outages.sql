@@ -3,7 +3,7 @@
 -- params  most: jobs of a breaker that are counted
 -- locks   the rows changed, SKIP LOCKED: recording answers does not wait for the counting
 -- clock   none
--- returns the ids of the rows changed
+-- returns the ids of the breakers for which no job waits
 WITH counted AS MATERIALIZED (
     SELECT silent.id, waiting.jobs
       FROM jobs_servicebreaker AS silent
@@ -20,6 +20,7 @@ WITH counted AS MATERIALIZED (
       FROM counted JOIN jobs_servicebreaker AS breaker USING (id)
      WHERE breaker.opened_at IS NOT NULL AND breaker.holds <> counted.jobs
        FOR UPDATE OF breaker SKIP LOCKED
+), written AS (
+    UPDATE jobs_servicebreaker AS breaker SET holds = changed.jobs FROM changed WHERE breaker.id = changed.id
 )
-UPDATE jobs_servicebreaker AS breaker SET holds = changed.jobs FROM changed WHERE breaker.id = changed.id
-RETURNING breaker.id
+SELECT id FROM counted WHERE jobs = 0

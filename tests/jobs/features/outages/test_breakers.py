@@ -185,6 +185,22 @@ def test_a_breaker_that_nothing_waits_for_is_forgotten():
     assert not ServiceBreaker.objects.exists()
 
 
+@pytest.mark.parametrize("state", [None, JobState.IN_PROGRESS, JobState.RETRIED, JobState.RATE_LIMITED])
+def test_a_breaker_disappears_within_a_second_of_the_last_job_that_needs_it(state):
+    go_out()
+    duty = BreakerDuty()
+    duty.do()
+    assert out() == {"acme"}
+    Job.objects.update(held=True)
+    if state is not None:
+        make_job(state=state, target=TARGET)
+        duty.do()
+        assert out() == {"acme"}
+        Job.objects.filter(held=False).update(target="https://elsewhere:443")
+    duty.do()
+    assert not out()
+
+
 def test_jobs_parked_under_another_key_are_released():
     made = go_out()
     ServiceBreaker.objects.update(target="https://elsewhere:443")

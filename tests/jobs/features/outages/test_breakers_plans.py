@@ -165,3 +165,8 @@ def test_forgetting_reads_a_projects_waiting_jobs_once_for_all_of_its_breakers(b
         run_sql("jobs", "forget_breakers", {"kept": 600.0, "most": 100_000})
         assert ServiceBreaker.objects.filter(target__startswith="https://rare:").count() == RARE
         transaction.set_rollback(True)
+
+
+def test_a_look_for_a_breaker_that_no_job_needs_reads_a_bounded_number(backlog):
+    ids = list(ServiceBreaker.objects.values_list("pk", flat=True))
+    assert_reads("forget_unneeded_breakers", 2500, 5000, ids=ids, most=1000)
