@@ -113,6 +113,38 @@ def test_a_success_that_holds_no_answer_leaves_the_outcome_unknown(text, stream)
     assert (error.code, error.outcome, error.status) == ("malformed_answer", "unknown", None)
 
 
+COUNTED = {"usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}}
+COUNTED_BY_GEMINI = {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3, "totalTokenCount": 8}}
+
+
+@every_case(
+    ("provider", "answer"),
+    [
+        ("openai", {"choices": [], **COUNTED}),
+        ("openai", {"choices": None, **COUNTED}),
+        ("openai", {"choices": [{"message": None}], **COUNTED}),
+        ("gemini", COUNTED_BY_GEMINI),
+        ("anthropic", {"type": "message", "content": [], "usage": {"input_tokens": 5, "output_tokens": 3}}),
+        ("anthropic", {"content": [], "usage": {"input_tokens": 5, "output_tokens": 3}}),
+    ],
+)
+def test_an_answer_without_content_is_booked_by_the_usage_that_it_states(provider, answer):
+    error = failure_of(said(json.dumps(answer)), provider=provider)
+    assert (error.code, error.outcome) == ("malformed_answer", "unknown")
+    assert (error.used[1].input_tokens, error.used[1].output_tokens) == (5, 3)
+
+
+def test_a_stream_without_content_is_booked_by_its_usage_once_it_has_said_that_it_ended():
+    told = f"data: {json.dumps({'choices': [], **COUNTED})}\n\n"
+    for text, used in ((f"{told}data: [DONE]\n\n", (8, Usage(5, None, 3, 8))), (told, (None, None))):
+        error = failure_of(said(text, content_type="text/event-stream"), stream=True, provider="openai")
+        assert (error.code, error.used) == ("stream_cut", used)
+
+
+def test_zeros_of_an_answer_without_content_are_no_count():
+    assert failure_of(said(json.dumps({"choices": [], "usage": NOTHING})), provider="openai").used == (None, None)
+
+
 def test_a_success_that_holds_an_error_is_that_error():
     error = failure_of(said(json.dumps({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}})))
     assert (error.status, error.code, error.outcome) == (503, "unavailable", "answered")

@@ -22,6 +22,7 @@ from jobs.models import Job
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from queueops.tenancy.secrets.credentials import OpenCredential
+from ratelimits.costs import Usage
 from ratelimits.models import Spend
 from sandbox.llm import vector_of
 from tests.support.cases import every_case
@@ -118,6 +119,21 @@ def test_an_answer_that_is_none_is_never_taken_for_one(answer, words):
         answered(answer, ["a", "b"])
     assert words in error.value.message
     assert error.value.outcome == "unknown"
+
+
+@every_case(
+    "data",
+    [
+        [{"embedding": [1.0]}],
+        [{"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": 2}],
+        [1, 2],
+        None,
+    ],
+)
+def test_a_call_whose_vectors_fit_no_text_tells_what_it_used(data):
+    with pytest.raises(ProviderError) as error:
+        answered({"data": data, "usage": {"prompt_tokens": 20, "total_tokens": 20}}, ["a", "b"])
+    assert error.value.used == (20, Usage(20, None, 0, 20))
 
 
 def test_a_text_without_a_vector_fails_alone_with_its_share_and_the_others_have_theirs():

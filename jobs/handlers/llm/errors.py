@@ -177,15 +177,16 @@ def _status_of(code: Any) -> int | None:
     return number if type(number) is int and number in _STATUSES else None
 
 
-def malformed(service: str, what: str) -> ProviderError:
-    """Return the error of a call whose answer cannot be read, so that its outcome is unknown."""
-    return ProviderError(None, f"{service}: {what}", code="malformed_answer", outcome="unknown")
+def malformed(service: str, what: str, *, used: Used = UNTOLD) -> ProviderError:
+    """
+    Return the error of a call whose answer cannot be read, so that its outcome is unknown; `used`: what it states.
+    """
+    return ProviderError(None, f"{service}: {what}", code="malformed_answer", outcome="unknown", used=used)
 
 
-def cut(service: str) -> ProviderError:
-    return ProviderError(
-        None, f"{service}: the stream ended before the answer did", code="stream_cut", outcome="unknown"
-    )
+def cut(service: str, *, used: Used = UNTOLD) -> ProviderError:
+    message = f"{service}: the stream ended before the answer did"
+    return ProviderError(None, message, code="stream_cut", outcome="unknown", used=used)
 
 
 def error_in(parsed: Any) -> dict[str, Any]:

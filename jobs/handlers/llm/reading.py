@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import UNTOLD, ProviderError, Used
 
 from . import errors as llm_errors
 from .dialect import Dialect, Generation
@@ -102,7 +102,8 @@ class AnswerReader:
         elif self.answer.failed:
             raise self._broken_off()
         elif self.answer.finish_reason is None and not (self._saw_end and self.answer.has_content):
-            raise llm_errors.cut(self._service)
+            # Without its end mark, a stream may have counted a part of its answer alone.
+            raise llm_errors.cut(self._service, used=self._counted() if self._saw_end else UNTOLD)
 
     def take_whole(self, body: bytes) -> None:
         """Read an answer that is no stream: one object, or Gemini's array of what a stream sends as events."""
@@ -120,9 +121,8 @@ class AnswerReader:
         if answer.failed:
             raise self._broken_off()
         if not answer.has_content and answer.finish_reason is None and answer.vectors is None:
-            raise llm_errors.malformed(
-                self._service, "the answer holds neither text, nor a call of a tool, nor a reason for its end"
-            )
+            what = "the answer holds neither text, nor a call of a tool, nor a reason for its end"
+            raise llm_errors.malformed(self._service, what, used=self._counted())
 
     def _take_unasked(self, body: bytes) -> None:
         """Read a stream that came although none was asked for, as some gateways send it."""
@@ -156,7 +156,10 @@ class AnswerReader:
         if not isinstance(event, dict):
             raise llm_errors.malformed(self._service, "the answer is no object")
         if not self._dialect.knows(event):
-            raise llm_errors.malformed(self._service, "the answer is of no known form")
+            if self.answer.is_whole:
+                self._dialect.absorb(self.answer, event)  # what it counts is paid for, whatever its form
+            used = self._counted() if self.answer.is_whole else UNTOLD
+            raise llm_errors.malformed(self._service, "the answer is of no known form", used=used)
         self._dialect.absorb(self.answer, event)
 
     def _broken_off(self) -> ProviderError:
@@ -165,8 +168,15 @@ class AnswerReader:
         return self._failed({"code": "response_failed", "message": reason and f"the answer ended with {reason}"})
 
     def _failed(self, error: dict[str, Any]) -> ProviderError:
-        dialect, used = self._dialect, (self._dialect.cost(self.answer), self.answer.used())
+        dialect, used = self._dialect, self._used()
         return llm_errors.error_event(error, dialect=dialect, service=self._service, secrets=self._secrets, used=used)
+
+    def _used(self) -> Used:
+        return self._dialect.cost(self.answer), self.answer.used()
+
+    def _counted(self) -> Used:
+        """Return what an answer without content states. Zeros state nothing: its request had an input."""
+        return self._used() if self.answer.usage.get("input_tokens") else UNTOLD
 
 
 def _is_heartbeat(event: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, Used
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
@@ -121,12 +121,14 @@ async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done | Provide
             raise ProviderError(status, error.message, code=NO_VECTOR, outcome="answered") from error
         raise
     answer, service = reader.answer, payload.service_name
-    vectors = await off_loop(_vectors, answer.vectors or [], payload, size=100 * len(jobs) * 1_000)
+    used = endpoint.dialect.cost(answer), answer.used()
+    vectors = await off_loop(_vectors, answer.vectors or [], payload, used, size=100 * len(jobs) * 1_000)
     if len(vectors) != len(jobs):
-        raise llm_errors.malformed(service, f"{len(jobs)} texts were sent, and {len(vectors)} vectors came back")
+        what = f"{len(jobs)} texts were sent, and {len(vectors)} vectors came back"
+        raise llm_errors.malformed(service, what, used=used)
     uses = _shares(answer.used(), [job.payload.cost().known for job in jobs])
     if all(vector is None for vector in vectors):
-        raise llm_errors.malformed(service, NO_NUMBERS)
+        raise llm_errors.malformed(service, NO_NUMBERS, used=used)
     return [
         Done(storable({**vector, "model": answer.model}, secrets), usage=usage) if vector else _without(service, usage)
         for vector, usage in zip(vectors, uses, strict=True)
@@ -140,9 +142,7 @@ def _makes_no_vector(error: ProviderError) -> bool:
 
 def _without(service: str, usage: Usage | None) -> ProviderError:
     """Return the error of a text whose vector is none, while others of its call have theirs."""
-    error = llm_errors.malformed(service, NO_NUMBERS)
-    error.used = (None if usage is None else usage.tokens, usage)
-    return error
+    return llm_errors.malformed(service, NO_NUMBERS, used=(None if usage is None else usage.tokens, usage))
 
 
 def _body(payloads: Sequence[LlmEmbed]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _body(payloads: Sequence[LlmEmbed]) -> dict[str, Any]:
     }
 
 
-def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any] | None]:
+def _vectors(told: Sequence[Any], payload: LlmEmbed, used: Used) -> list[dict[str, Any] | None]:
     """
     Read the vectors in the order of the texts, None for an entry that is no vector; OpenAI's may have an `index`.
 
@@ -180,9 +180,8 @@ def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any] | No
         places = {one["index"] for one in entries}
         # Servers that ask for each text apart call each of them 0.
         if len(places) > 1 and places != set(range(len(entries))):
-            raise llm_errors.malformed(
-                payload.service_name, "its embeddings have places that no text has, or one twice"
-            )
+            what = "its embeddings have places that no text has, or one twice"
+            raise llm_errors.malformed(payload.service_name, what, used=used)
     return [_vector(one.get(name), payload) for one in entries]
 
 

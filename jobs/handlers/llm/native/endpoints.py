@@ -142,7 +142,7 @@ def _vectors(name: str, counts: Mapping[str, str], usage: str) -> Callable[[Gene
     """Read an answer whose list `name` has an entry for each input."""
 
     def absorb(answer: Generation, event: dict[str, Any]) -> None:
-        answer.vectors = event[name]
+        answer.vectors = event.get(name)
         answer.note(model=event.get("model"), answer_id=event.get("id"))
         answer.count(event.get(usage), counts)
         if answer.usage:
