@@ -13,6 +13,7 @@ from aiohttp import web
 from django.db import connection
 from pydantic import TypeAdapter, ValidationError
 
+from jobs.classify import failure_of, is_retryable
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.connections import close
 from jobs.handlers.llm.batches.calls import compact
@@ -25,7 +26,7 @@ from jobs.handlers.llm.native.payload import LlmCall
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.llm.requests.payload import LlmGenerate
-from jobs.handlers.registry import Continue, Done, RunningJob
+from jobs.handlers.registry import Continue, Done, RunningJob, find_handler
 from jobs.models import Job
 from jobs.services.submit.prepare import prepare_job
 from jobs.services.submit.spec import InvalidJob, JobSpec, WrittenJob
@@ -34,6 +35,7 @@ from jobs.testing import drain
 from queueops.core.values.written import member
 from queueops.tenancy.credential_pools import server_settings
 from queueops.tenancy.secrets.credentials import OpenCredential
+from ratelimits.costs import Usage
 from tests.factories import make_project
 from tests.support.cases import every_case
 from tests.support.documents import PROJECT, Model
@@ -166,6 +168,40 @@ def test_each_endpoint_has_its_address(provider, endpoint, path):
     assert received(payload_text(provider, body, endpoint=endpoint, model="m"))[1] == path
 
 
+def nested(levels: int) -> Any:
+    inner: Any = 1
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+def test_a_body_of_ninety_levels_is_taken_and_an_answer_that_repeats_it_can_be_stored():
+    body = {"messages": [1], "tools": nested(89)}
+    payload = LlmCall.model_validate({"provider": "openai", "credential": "key", "model": "m", "body": body})
+    answer = {"choices": [{"message": {"content": "blue"}, "finish_reason": "stop"}], "repeated": [body]}
+    form = find_handler("llm.call").batch
+    assert form is not None
+    assert form.read(payload, answer, ()).result["body"] == answer
+
+
+@every_case("kind", ["llm.call", "llm.generate"])
+def test_an_answer_that_is_nested_too_deeply_to_be_stored_fails_once_and_is_booked(kind):
+    arguments = json.dumps({"a": nested(100)})
+    called = [{"id": "c", "function": {"name": "f", "arguments": arguments}}]
+    answer = {
+        "choices": [{"message": {"tool_calls": called}, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+    }
+    asked = {"body": {"messages": [1]}} if kind == "llm.call" else {"prompt": "x"}
+    handler = find_handler(kind)
+    assert handler.batch is not None
+    payload = handler.schema.validate_python({"provider": "openai", "credential": "key", "model": "m", **asked})
+    with pytest.raises(ProviderError, match="nested deeper than 100 levels") as error:
+        handler.batch.read(payload, answer, ())
+    assert error.value.used == (8, Usage(5, None, 3, 8))
+    assert not is_retryable(failure_of(error.value, ()), repeatable=True)
+
+
 @every_case(
     ("fields", "words"),
     [
@@ -174,6 +210,7 @@ def test_each_endpoint_has_its_address(provider, endpoint, path):
             "endpoint: '/v1/audio' is none that is known of openai; known: /v1/chat/completions",
         ),
         ({"body": {}}, "body.messages is missing"),
+        ({"body": {"messages": [1], "tools": nested(90)}}, "body: it is nested deeper than 90 levels"),
         ({"body": {"messages": []}}, "body.messages must be a list that is not empty"),
         ({"body": {"messages": [1], "stream": True}}, "body.stream is set by the payload's stream"),
         ({"body": {"messages": [1], "service_tier": "flex"}}, "body.service_tier is chosen by the way"),

@@ -18,7 +18,7 @@ from jobs.handlers.errors import (
     retry_after_of,
 )
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA
-from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
+from jobs.handlers.http.answers import MAX_JSON_DEPTH, error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
 
 from .dialect import Dialect, ErrorWords, codes_of
@@ -182,6 +182,20 @@ def malformed(service: str, what: str, *, used: Used = UNTOLD) -> ProviderError:
     Return the error of a call whose answer cannot be read, so that its outcome is unknown; `used`: what it states.
     """
     return ProviderError(None, f"{service}: {what}", code="malformed_answer", outcome="unknown", used=used)
+
+
+def stored(result: Any, secrets: tuple[str, ...], *, service: str, used: Used) -> Any:
+    """
+    Return a result as `storable` does.
+
+    Raises:
+        ProviderError: It is nested too deeply. The call is paid for, and another one would bring the same answer.
+    """
+    try:
+        return storable(result, secrets)
+    except ValueError:
+        message = f"{service}: the answer is nested deeper than {MAX_JSON_DEPTH} levels"
+        raise ProviderError(None, message, code="malformed_answer", outcome="answered", used=used) from None
 
 
 def cut(service: str, *, used: Used = UNTOLD) -> ProviderError:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.http.answers import storable
 from jobs.handlers.llm.requests.combine import JOINT, Combine, calls_of, combining, for_part
 from jobs.handlers.llm.requests.fitting import with_data
 from jobs.handlers.llm.requests.payload import LlmGenerate
@@ -15,6 +14,7 @@ from jobs.handlers.llm.tokens import DEFAULT_OUTPUT_TOKENS
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 
+from . import errors as llm_errors
 from .access import key_of
 from .asking import ASKS_A_MODEL, Learned, ask, credential_of, routed
 from .batches.form import batch_form
@@ -51,7 +51,8 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     except Learned as learned:
         return Continue(job.partial or {"parts": []}, f"its server takes {learned}: asked again", cost=0)
     answer = reader.answer
-    result, cost, usage = storable(answer.result(), secrets), dialect.cost(answer), answer.used()
+    cost, usage = dialect.cost(answer), answer.used()
+    result = llm_errors.stored(answer.result(), secrets, service=payload.service_name, used=(cost, usage))
     if is_last or (total == 1 and payload.combine is None):
         fitting = await off_loop(with_data, asked, result, dialect, answer, size=len(result["text"]))
         if is_last:

@@ -10,7 +10,6 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from jobs.handlers.batch_form import BatchApi, BatchForm
 from jobs.handlers.errors import SHOULD_RETRY, ProviderError
-from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.dialect import Dialect, Generation
@@ -40,11 +39,13 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
     def read(payload: LlmGenerate, body: Any, secrets: tuple[str, ...]) -> Done:
         dialect = dialects[payload.provider]
         answer = answer_in(dialect, payload.service_name, body, secrets)
+        cost, usage = dialect.cost(answer), answer.used()
+        result = llm_errors.stored(answer.result(), secrets, service=payload.service_name, used=(cost, usage))
         return Done(
-            with_data(payload, storable(answer.result(), secrets), dialect, answer),
-            cost=dialect.cost(answer),
+            with_data(payload, result, dialect, answer),
+            cost=cost,
             known_cost=answer.counts.get("input_tokens"),
-            usage=answer.used(),
+            usage=usage,
         )
 
     def refuse(payload: LlmGenerate, status: int, body: Any, secrets: tuple[str, ...]) -> ProviderError:

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.batch_form import BatchForm
-from jobs.handlers.http.answers import storable
+from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.asking import ASKS_A_MODEL, Learned, ask, credential_of, routed
 from jobs.handlers.llm.batches.form import answer_in, batch_apis, refusal_of
@@ -113,9 +113,11 @@ def _done(payload: LlmCall, answer: Generation, body: Any, secrets: tuple[str, .
     told = answer.result(keeps_media=body is not None)
     if answer.vectors is not None:
         told = {"complete": True, "usage": told["usage"], "model": told["model"]}
+    cost, usage = dialect.cost(answer), answer.used()
+    result = {"status": HTTPStatus.OK.value, "body": body, **told}
     return Done(
-        storable({"status": HTTPStatus.OK.value, "body": body, **told}, secrets),
-        cost=dialect.cost(answer),
+        llm_errors.stored(result, secrets, service=payload.service_name, used=(cost, usage)),
+        cost=cost,
         known_cost=answer.counts.get("input_tokens"),
-        usage=answer.used(),
+        usage=usage,
     )

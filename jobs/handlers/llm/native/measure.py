@@ -97,3 +97,12 @@ def member_at(body: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         body = body.get(name) if isinstance(body, dict) else None
     return body
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether more than so many lists and objects are nested in one another."""
+    inner = [value]
+    for _ in range(levels + 1):
+        nested = [one for one in inner if isinstance(one, dict | list)]
+        inner = [member for one in nested for member in (one.values() if isinstance(one, dict) else one)]
+    return bool(nested)

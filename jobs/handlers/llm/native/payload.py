@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, JsonValue, model_validator
 
 from jobs.handlers.fallback import Fallback
+from jobs.handlers.http.answers import MAX_JSON_DEPTH
 from jobs.handlers.llm.most_output import most_output_of
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.requests.payload import (
@@ -31,9 +32,11 @@ from jobs.handlers.registry import Cost
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
 from .endpoints import ENDPOINTS, ModelEndpoint, endpoint_of
-from .measure import MeasuredBody, measure, member_at
+from .measure import MeasuredBody, is_deeper, measure, member_at
 
 MAX_ANSWERS = 128
+# An answer repeats parts of its request, such as tools, some levels further in, and must be stored when it is paid for.
+MAX_BODY_DEPTH = MAX_JSON_DEPTH - 10
 # These members are either set by QueueOps itself, or would change the form of the answer.
 OURS = {
     "stream": "is set by the payload's stream",
@@ -93,6 +96,8 @@ class LlmCall(ModelPayload):
                 raise ValueError("fallback: another provider would need another body; use llm.generate")
             if why := DIALECTS[way.provider].refuses_model(way.model):
                 raise ValueError(f"model: {why}")
+        if is_deeper(self.body, MAX_BODY_DEPTH):
+            raise ValueError(f"body: it is nested deeper than {MAX_BODY_DEPTH} levels")
         _check_body(self, endpoint)
         json.dumps(self.body, allow_nan=False)
         return self
