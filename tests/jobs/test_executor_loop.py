@@ -17,6 +17,7 @@ from uuid import UUID
 import pytest
 from django.db import OperationalError
 from pydantic import BaseModel, field_validator
+from pydantic_core import PydanticSerializationError
 
 from jobs.classify import is_retryable
 from jobs.executor.loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
@@ -28,6 +29,7 @@ from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
 from jobs.services.finish import finish
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.finish.result_text import result_text
 from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
@@ -76,6 +78,8 @@ def test_half_of_a_surrogate_pair_does_not_cost_a_result(driven, together):
     [
         (lambda number: Done({"n": number}, usage=USED), 4_301, False),
         (lambda number: Done([1, -number], usage=USED), 4_301, False),
+        (lambda number: Done({number: 1}, usage=USED), 4_301, False),
+        (lambda number: Done({"n": {number}, "x": "cut \ud83d"}, usage=USED), 4_301, False),
         (lambda number: Continue([number], "half", usage=USED), 4_301, False),
         (lambda number: Done(object(), usage=USED), 1, False),
         (lambda number: Done({"n": number}, usage=USED), 4_300, True),
@@ -95,6 +99,13 @@ def test_a_result_that_nobody_could_read_fails_and_its_call_stays_counted(driven
     else:
         assert outcome.failure.code == "result_not_json"
         assert not is_retryable(outcome.failure, repeatable=True)
+
+
+def test_a_whole_number_is_refused_before_its_digits_are_written():
+    vast = 1 << 40_000_000  # to write it takes hours
+    for result in ([{"n": vast}], {"n": (1, -vast)}, {vast: 1}, {"x": "cut \ud83d", "n": vast}):
+        with pytest.raises(PydanticSerializationError):
+            result_text(result)
 
 
 def test_nothing_of_an_ended_job_waits_for_the_garbage_collector(driven):

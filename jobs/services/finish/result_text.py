@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 from typing import Any
 
@@ -16,8 +15,8 @@ from jobs.handlers.errors import ProviderError
 
 TOO_LARGE = "result_too_large"
 MAX_RESULT_DIGITS = sys.int_info.default_max_str_digits
-# The lookbehind keeps the search linear: it begins no match within a run of digits.
-_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_RESULT_DIGITS + 1))
+_TOO_LONG = 10**MAX_RESULT_DIGITS
+_HOLD_NO_NUMBER = frozenset({float, str, bool, type(None)})  # lists of them, such as vectors, need no closer look
 
 
 class ResultTooLarge(ProviderError):
@@ -69,22 +68,30 @@ def partial_text(partial: Any) -> str:
 
 
 def _json(value: Any) -> bytes:
-    text = _written(value)
-    if _MANY_DIGITS.search(text):  # digits in a text, and decimals, can be read
-        try:
-            json.loads(text)
-        except ValueError:
-            told = f"a whole number has more than {MAX_RESULT_DIGITS:,} digits, and no reader of the result takes it"
-            raise pydantic_core.PydanticSerializationError(told) from None
-    return text
-
-
-def _written(value: Any) -> bytes:
     try:
-        return pydantic_core.to_json(value, inf_nan_mode="null")
-    except pydantic_core.PydanticSerializationError:
+        plain = pydantic_core.to_jsonable_python(value)
+        # Writing a whole number takes time quadratic in its digits: a million of them would stop the event loop.
+        if _has_too_long(plain):
+            told = f"a whole number has more than {MAX_RESULT_DIGITS:,} digits, and no reader of the result takes it"
+            raise pydantic_core.PydanticSerializationError(told)
+        return pydantic_core.to_json(plain, inf_nan_mode="null")
+    except ValueError as error:
         # Half of a surrogate pair has no UTF-8, but an escape in JSON, and must not cost the call's result.
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             text = json.dumps(value, default=pydantic_core.to_jsonable_python)
             return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":")).encode()
-        raise
+        raise pydantic_core.PydanticSerializationError(str(error)) from None
+
+
+def _has_too_long(plain: Any) -> bool:
+    """Whether a JSON value has a whole number with more than MAX_RESULT_DIGITS digits."""
+    waiting = [plain]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, int) and not -_TOO_LONG < value < _TOO_LONG:
+            return True
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list) and not _HOLD_NO_NUMBER.issuperset(map(type, value)):
+            waiting += value
+    return False
