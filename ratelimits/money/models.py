@@ -129,6 +129,9 @@ class Spend(models.Model):
             ),
             models.Index(fields=["id"], name="spend_priceless_idx", condition=models.Q(money=None)),
             models.Index(fields=["project", "at"], name="spend_unknown_idx", condition=models.Q(kind="unknown")),
+            models.Index(
+                fields=["project", "provider", "at"], name="spend_priority_idx", condition=models.Q(via="priority")
+            ),
         ]
 
     def __str__(self) -> str:

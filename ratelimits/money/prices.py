@@ -6,20 +6,21 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from cachetools import TTLCache, cached
 
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.postgres.replica import from_primary
 from ratelimits.costs import Usage
-from ratelimits.models import Price, QuotaAlert, Via
+from ratelimits.models import Price, QuotaAlert, Spend, Via
 
 from .amounts import cost_of
 
 PRICES_KEPT_SECONDS = 5.0  # a price that another process stored is used at most this late
 MAX_MODELS_KEPT = 5_000
+TIER_KEPT = timedelta(days=7)  # how long a project counts as served by the priority tier after such a call
 
 
 class DatedPrice(NamedTuple):
@@ -67,6 +68,7 @@ class PriceList:
 
 _lock = threading.Lock()
 _kept: TTLCache[object, PriceList] = TTLCache(MAX_MODELS_KEPT, PRICES_KEPT_SECONDS)
+_kept_served: TTLCache[object, bool] = TTLCache(MAX_MODELS_KEPT, PRICES_KEPT_SECONDS)
 _kept_billing: TTLCache[object, frozenset[str]] = TTLCache(1, PRICES_KEPT_SECONDS)
 
 
@@ -99,10 +101,19 @@ def who_bills() -> frozenset[str]:
     return _billing()
 
 
+def is_served_by_priority(project: str, provider: str) -> bool:
+    """
+    Whether a provider has served a project's live calls by its priority tier of late. Then that is the default of the
+    project's account there, which no request names. Read at most PRICES_KEPT_SECONDS ago.
+    """
+    return _served_by_priority(project, provider)
+
+
 def forget() -> None:
     """Make the next call read the prices again. Call this after changing a price."""
     with _lock:
         _kept.clear()
+        _kept_served.clear()
         _kept_billing.clear()
 
 
@@ -115,6 +126,13 @@ def _read(provider: str, model: str, via: str) -> PriceList:
     for row in rows:
         by_unit.setdefault(row.unit, []).append(DatedPrice(row.valid_from, row.above_tokens, row.amount))
     return PriceList({unit: tuple(history) for unit, history in by_unit.items()}, next(of_output, None))
+
+
+@cached(_kept_served, lock=_lock)
+@from_primary
+def _served_by_priority(project: str, provider: str) -> bool:
+    calls = Spend.objects.filter(project_id=project, provider=provider, via=Via.PRIORITY)
+    return calls.filter(at__gt=Now() - TIER_KEPT).exists()
 
 
 @cached(_kept_billing, lock=_lock)

@@ -12,7 +12,7 @@ from ratelimits.costs import OUTPUT_TOKENS, WRITTEN_1H_TOKENS, Usage
 from ratelimits.models import Via
 from ratelimits.money.amounts import most_of, unpriced
 from ratelimits.money.budgets import MISSING_PRICE, NO_PRICE_OF, UNBOUNDED, UNCOUNTED, UNSTATED
-from ratelimits.money.prices import bills, price_list
+from ratelimits.money.prices import bills, is_served_by_priority, price_list
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ class Billable(Protocol):
     def payload(self) -> str: ...
     @property
     def service(self) -> str: ...
+    @property
+    def project(self) -> str: ...
     @property
     def model(self) -> str | None: ...
     @property
@@ -86,11 +88,28 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
     # Jobs that leave together are one call, whose input is the sum of their inputs: any rate by length may apply.
     longest = math.inf if handler.coalesce else most.input_tokens
     rates = prices.most_at(claimed_at, longest)
+    if via == Via.LIVE:
+        rates = _dearest(rates, _tier_rates(job, most, claimed_at, longest))
     if most.written_1h_tokens == 0:  # the dearest input, which few calls ask for: all others would reserve for it, too
         rates.pop(WRITTEN_1H_TOKENS, None)
     if unit := unpriced(most.input_tokens, output, rates):
         return None, NO_PRICE_OF[unit]
     return most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0), ""
+
+
+def _tier_rates(job: Billable, most: Usage, moment: datetime, longest: float) -> dict[str, int]:
+    """
+    Return the prices of the tier that the handler asks for, or by which the provider serves the project unasked.
+
+    Empty: it is the usual tier, or one without prices.
+    """
+    tier = Via(most.tier) if most.tier else Via.PRIORITY
+    rates = price_list(job.service, job.model or "", via=tier).most_at(moment, longest)
+    return rates if rates and (most.tier or is_served_by_priority(job.project, job.service)) else {}
+
+
+def _dearest(rates: dict[str, int], others: dict[str, int]) -> dict[str, int]:
+    return {unit: max(rates.get(unit, 0), others.get(unit, 0)) for unit in rates | others}
 
 
 def _documented_output(handler: Handler, payload: Any) -> int | None:

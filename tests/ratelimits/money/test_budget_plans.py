@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from jobs.services.upkeep.retention import rules
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod
-from tests.support.plans import assert_bounded, at_depth, explain_file
+from ratelimits.money import prices
+from tests.support.plans import assert_bounded, at_depth, explain_file, explain_reads
 
 pytestmark = pytest.mark.matrix  # tables are filled until plans matter
 
@@ -79,6 +80,12 @@ def test_one_that_never_ends_reads_the_calls_that_it_counts_and_no_others(planne
 def test_a_day_of_a_project_reads_the_calls_of_that_day(planned):
     plan = begin(Budget.objects.get(project="p", scope="project", period="day"))
     assert_bounded(plan, rows=A_DAYS, blocks=2 * A_DAYS + 60)
+
+
+def test_whether_a_project_is_served_by_the_priority_tier_is_known_without_reading_its_ledger(depth, db):
+    prices.forget()
+    [plan] = explain_reads(lambda: prices.is_served_by_priority("p", "openai"))
+    assert_bounded(plan, rows=1, blocks=5)
 
 
 @pytest.mark.parametrize(

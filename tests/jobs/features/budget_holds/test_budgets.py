@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -30,7 +31,7 @@ from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAler
 from ratelimits.money import budgets, prices
 from ratelimits.money.reports import total
 from ratelimits.money.save_budget import change_budget, create_budget, delete_budget
-from ratelimits.money.spend import Unpriced, tell_missing
+from ratelimits.money.spend import MadeCall, Payer, Unpriced, record_calls, tell_missing
 from tests.factories import make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
@@ -115,6 +116,57 @@ def test_only_a_call_that_asks_for_a_cache_of_an_hour_reserves_at_its_price(ttl,
         tokens = payload.most().input_tokens
         assert tokens is not None
         assert bound_of(job, handler, payload, Via.LIVE, alone=True) == (tokens * rate + 8, "")
+
+
+@pytest.fixture
+def served() -> Callable[..., None]:
+    """Prices of the usual tier and of others, and a call that was served by one of these."""
+    set_prices("openai")
+    for via, unit, amount in (
+        ("priority", "input_tokens", 4),
+        ("priority", "output_tokens", 7),
+        ("flex", "input_tokens", 1),
+    ):
+        Price.objects.create(
+            provider="openai",
+            model="small-1",
+            unit=unit,
+            via=via,
+            amount=amount * 10**6,
+            valid_from="2026-01-01T00:00Z",
+        )
+
+    def call(tier: str, *, project: str = PROJECT, at: datetime | None = None) -> None:
+        payer = Payer(make_project(project).pk, None, None)
+        at = at or datetime.now(UTC)
+        record_calls([MadeCall(uuid4(), 1, payer, "openai", "other-1", at.timestamp(), Usage(10, tier=tier))])
+        prices.forget()
+
+    return call
+
+
+def bound(usage: Usage, via: Via = Via.LIVE) -> int | None:
+    job = SimpleNamespace(project=PROJECT, service="openai", model="small-1", claimed_at=datetime.now(UTC).timestamp())
+    handler = SimpleNamespace(kind="test.paid", most=lambda payload: usage, coalesce=None)
+    return bound_of(job, handler, None, via, alone=True)[0]  # type: ignore[arg-type]
+
+
+def test_a_call_reserves_by_the_dearest_tier_that_its_provider_serves_its_project_by(served):
+    usual, dearest = 10 * 2 + 5 * 8, 10 * 4 + 5 * 8
+    served("")
+    served("flex")
+    served("priority", project="other")
+    served("priority", at=datetime.now(UTC) - timedelta(days=8))
+    assert bound(Usage(10, 0, 5)) == usual
+    served("priority")
+    assert bound(Usage(10, 0, 5)) == dearest
+    assert bound(Usage(10, 0, 5, tier="flex")) == usual
+
+
+@every_case(("tier", "rate"), [("priority", 4), ("flex", 2), ("batch", 2), ("", 2)], undone=True)
+def test_a_call_reserves_by_the_dearer_of_the_usual_tier_and_the_one_that_its_handler_asks_for(served, tier, rate):
+    prices.forget()
+    assert bound(Usage(10, 0, 5, tier=tier)) == 10 * rate + 5 * 8
 
 
 def test_a_budget_that_rejects_fails_what_it_has_no_room_for(model):
