@@ -124,14 +124,22 @@ class OpenAiBatches:
     async def fetch(
         self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
     ) -> None:
+        gone: ProviderError | None = None
         for role in ("output", "errors"):
             if file := remote.files.get(role):
-                await send(
-                    "GET",
-                    f"{access.root}/files/{file}/content",
-                    headers=access.headers,
-                    on_line=lambda line: take(_answer(line)),
-                )
+                try:
+                    await send(
+                        "GET",
+                        f"{access.root}/files/{file}/content",
+                        headers=access.headers,
+                        on_line=lambda line: take(_answer(line)),
+                    )
+                except ProviderError as error:
+                    if error.status != HTTPStatus.NOT_FOUND:
+                        raise
+                    gone = error  # the other file is read all the same: its lines would be paid for once more
+        if gone is not None:
+            raise gone
 
     async def cancel(self, send: Send, access: Access, remote_id: str) -> None:
         await ask(send, access, "POST", f"/batches/{remote_id}/cancel", body={})

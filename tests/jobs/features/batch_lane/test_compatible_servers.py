@@ -169,6 +169,21 @@ def test_a_broken_letter_costs_no_answer_and_line_ends_and_marks_of_other_system
     assert sorted(Job.objects.values_list("result__text", flat=True)) == ["x", "x\ufffd"]
 
 
+@pytest.mark.parametrize(("lacks", "there"), [("output", "failed"), ("error", "completed")])
+def test_a_file_of_results_that_is_not_there_does_not_hide_the_other(lane, lacks, there):
+    lane.credential()
+    lane.submit(2)
+    provider = Telling(output=[(0, SUCCESS)], errors=[(1, REFUSED)])
+    go_on(ProviderWire(provider), 1)
+    [name] = [name for name in provider.files if name.startswith(f"{lacks}-")]
+    file = provider.files.pop(name)
+    batch = go_on(ProviderWire(provider), 1)
+    assert (batch.state, sorted(Job.objects.values_list("status", flat=True))) == ("collecting", [there, "in_progress"])
+    provider.files[name] = file
+    batch = go_on(ProviderWire(provider), 1)
+    assert (batch.succeeded, batch.failed, batch.unanswered) == (1, 1, 0)
+
+
 def test_an_upload_that_names_no_file_makes_no_batch(lane):
     lane.credential()
     lane.submit(1)
