@@ -21,6 +21,7 @@ from queueops.core.web.read_your_writes import may_lag
 
 from . import formatting
 from .formatting import NOTHING
+from .forms import column_searched, projects_listed
 from .verbs import VerbsMixin
 
 
@@ -38,6 +39,11 @@ class QueueAdmin(VerbsMixin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str] | tuple[str, ...]:
         fields = tuple(super().get_readonly_fields(request, obj))
         return (*fields, *self.fixed_fields) if obj else fields
+
+    def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        fields = tuple(super().get_autocomplete_fields(request))
+        projects = [one.name for one in self.opts.fields if one.related_model is column_searched().related_model]
+        return (*fields, *projects) if projects and projects_listed() is None else fields
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.is_deletable and bool(super().has_delete_permission(request, obj))

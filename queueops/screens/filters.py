@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.apps import apps
+from django import forms
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
+from .forms import ProjectField, ProjectSearch, projects_listed
 from .paging import as_uuid
-
-MAX_PROJECTS_LISTED = 500  # in a drop-down; a project's own page leads to its jobs in any case
-
-
-def projects_listed(chosen: str | None) -> list[str]:
-    """
-    Return the projects that a drop-down offers.
-
-    Without the chosen one among them, sending the form again would take the project out of the filters, and an action
-    on all that match would touch every project.
-    """
-    projects = list(apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED])
-    return [chosen, *projects] if chosen and chosen not in projects else projects
 
 
 class Choice(DropdownFilter):
@@ -63,10 +51,20 @@ class ProjectFilter(Choice):
     column = "project_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(key, key) for key in projects_listed(self.value())]
+        return [(key, key) for key in projects_listed() or ()]
 
     def has_output(self) -> bool:
         return True
+
+    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+        if self.lookup_choices:
+            yield from super().choices(changelist)
+            return
+        form = forms.Form({self.parameter_name: self.value()})
+        field = ProjectField(label=f"By {self.title}", required=False, empty_label="All")
+        field.widget = ProjectSearch(field, {"class": "unfold-filter-autocomplete"})
+        form.fields[self.parameter_name] = field
+        yield {"form": form}
 
 
 class ExactText(TextFilter):

@@ -6,14 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from django import forms
-from django.db.models import QuerySet
+from django.apps import apps
+from django.contrib.admin import site
+from django.contrib.admin.widgets import AutocompleteSelect
+from django.db.models import Field, QuerySet
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from queueops.core.errors import QueueOpsError
 
 MAX_MINUTES_AHEAD = 366 * 24 * 60
+MAX_PROJECTS_LISTED = 500  # in a drop-down; more are searched
 
 
 class SuggestingWidget(UnfoldAdminTextInputWidget):
@@ -49,6 +58,42 @@ def offer(form: forms.BaseForm, name: str, values: Iterable[str], *, none: str =
 
 def set_queryset(form: forms.BaseForm, name: str, queryset: QuerySet[Any]) -> None:
     cast("forms.ModelChoiceField[Any]", form.fields[name]).queryset = queryset
+
+
+def projects_listed() -> list[str] | None:
+    """Return the projects that a drop-down offers; None: they are too many, so the page searches them."""
+    projects = apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[: MAX_PROJECTS_LISTED + 1]
+    return list(projects) if len(projects) <= MAX_PROJECTS_LISTED else None
+
+
+def column_searched() -> Field[Any, Any]:
+    """Return a column that refers to a project: the search wants one, and any will do."""
+    return cast("Field[Any, Any]", apps.get_model("tenancy", "ProducerKey").project.field)
+
+
+class ProjectField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """A project from a drop-down; a form that calls `search_projects` searches them where they are too many."""
+
+    widget = UnfoldAdminSelectWidget
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(apps.get_model("tenancy", "Project").objects.all(), **options)
+
+
+class ProjectSearch(AutocompleteSelect):
+    def __init__(self, field: ProjectField, attrs: dict[str, Any] | None = None) -> None:
+        super().__init__(column_searched(), site, attrs)
+        self.is_required, self.choices, self.shown_if_none = field.required, field.choices, field.empty_label or ""
+
+    def build_attrs(self, base_attrs: dict[str, Any], extra_attrs: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {**super().build_attrs(base_attrs, extra_attrs), "data-placeholder": self.shown_if_none}
+
+
+def search_projects(form: forms.BaseForm) -> None:
+    """Let a person search the projects of the form's field where a drop-down cannot offer them all."""
+    if projects_listed() is None:
+        field = cast("ProjectField", form.fields["project"])
+        field.widget = ProjectSearch(field)
 
 
 class ConfirmForm(forms.Form):

@@ -20,9 +20,11 @@ from dashboards.services.shared.cache import CachedRead
 from jobs.models import DeadLetter, Job, ServiceBreaker, new_id
 from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of
-from queueops.screens import filters, paging
+from queueops.screens import forms as screen_forms
+from queueops.screens import paging
 from queueops.tenancy.user_labels import label_users
 from ratelimits.limits import catalogue
+from ratelimits.models import Allowance
 from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.cases import every_case
 from tests.support.people import signed_in
@@ -386,9 +388,35 @@ def chips_of(page: Any) -> dict[str, str]:
     return {" ".join(said[1:]): count for said, count in words}
 
 
+SEARCHED = (
+    "jobs_job_changelist", "jobs_deadletter_changelist", "ratelimits_quotaalert_changelist", "ratelimits_spend_report",
+    "jobs_upload_add", "jobs_webhook_add", "tenancy_producerkey_add", "ratelimits_usagetracking_top",
+    "ratelimits_allowance_check_ledger",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("screen", SEARCHED)
+def test_where_projects_are_too_many_to_list_each_drop_down_searches_them(screen: str, monkeypatch):
+    make_project("acme")
+    Allowance.objects.create(project=make_project("globex"), quota=1)
+    monkeypatch.setattr(screen_forms, "MAX_PROJECTS_LISTED", 2)
+    client, address = signed_in("administrator"), reverse(f"admin:{screen}")
+    few = client.get(address).content.decode()
+    assert '<option value="globex"' in few
+    assert "data-ajax--url" not in few
+    make_project("initech")
+    many = client.get(address).content.decode()
+    assert "acme" not in re.findall('<option value="([^"]*)"', many)
+    (field,) = [select for select in re.findall("<select[^>]*>", many) if 'name="project"' in select]
+    where = dict(re.findall('data-([a-z-]+)="([^"]*)"', field))
+    asked = {name.replace("-", "_"): where[name] for name in ("app-label", "model-name", "field-name")}
+    found = client.get(where["ajax--url"], {**asked, "term": "nite"}).json()["results"]
+    assert [one["id"] for one in found] == ["initech"]
+
+
 def test_a_project_beyond_those_that_a_drop_down_offers_stays_chosen(monkeypatch):
     """Otherwise a form that narrows the list further takes it out, and an action on all that match touches all."""
-    monkeypatch.setattr(filters, "MAX_PROJECTS_LISTED", 1)
+    monkeypatch.setattr(screen_forms, "MAX_PROJECTS_LISTED", 1)
     make_project("acme")
     make_project("globex")
     client = signed_in("operator")

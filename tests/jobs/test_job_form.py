@@ -14,11 +14,11 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from jobs.admin.jobs import form as job_form
 from jobs.handlers.registry import all_handlers, find_handler
 from jobs.models import DeadLetter, Job, Tag
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from queueops.screens import forms as screen_forms
 from queueops.tenancy.models import Credential
 from tests.factories import KIND, make_dead_letter, make_job, make_project
 from tests.support.cases import every_case
@@ -114,7 +114,7 @@ def test_project_and_kind_are_chosen_first_and_kinds_of_the_platform_are_not_amo
 
 
 def test_where_projects_are_too_many_to_list_the_form_searches_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(job_form, "MAX_PROJECTS_LISTED", 2)
+    monkeypatch.setattr(screen_forms, "MAX_PROJECTS_LISTED", 2)
     for name in ("acme", "globex"):
         make_project(name)
     client = signed_in("operator")

@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin import site
-from django.contrib.admin.widgets import AutocompleteSelect
 from django.core.exceptions import PermissionDenied
 from django.forms.boundfield import BoundField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -31,10 +29,8 @@ from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.states import TERMINAL
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.values.masking import MASK, masked, unmasked
-from queueops.screens.filters import MAX_PROJECTS_LISTED
-from queueops.screens.forms import ReasonForm, offer, optional_reason
+from queueops.screens.forms import ProjectField, ReasonForm, offer, optional_reason, search_projects
 from queueops.screens.verbs import actor_of, mark, row_named, show_page
-from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.credentials import usable_by
 
 from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined, with_code
@@ -74,15 +70,12 @@ class Opened:
 
 
 class ChooseForm(forms.Form):
-    project = forms.ModelChoiceField(Project.objects, empty_label=None, widget=UnfoldAdminSelectWidget)
+    project = ProjectField(empty_label=None)
     kind = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if len(Project.objects.values_list("pk")[: MAX_PROJECTS_LISTED + 1]) > MAX_PROJECTS_LISTED:
-            field = cast("forms.ModelChoiceField[Project]", self.fields["project"])
-            field.widget = AutocompleteSelect(Job.project.field, site)
-            field.widget.choices = field.choices
+        search_projects(self)
         offer(self, "kind", [handler.kind for handler in all_handlers() if not handler.internal])
 
 

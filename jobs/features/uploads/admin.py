@@ -24,11 +24,9 @@ from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.columns import column
-from queueops.screens.filters import MAX_PROJECTS_LISTED
-from queueops.screens.forms import ConfirmForm, offer
+from queueops.screens.forms import ConfirmForm, ProjectField, offer, search_projects
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
-from queueops.tenancy.models import Project
 from queueops.tenancy.people import name_of
 
 PERMISSION = "jobs.add_upload"
@@ -46,7 +44,7 @@ class UploadForm(ConfirmForm):
         help_text=f"CSV (.csv, .tsv) or one JSON object a line (.ndjson, .jsonl); at most {MAX_FILE_MB} MB.",
         widget=forms.ClearableFileInput(attrs={"accept": ".csv,.tsv,.ndjson,.jsonl,.json,.txt", "class": "qo-file"}),
     )
-    project = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
+    project = ProjectField(empty_label=None)
     kind = forms.ChoiceField(
         label="Kind of jobs that name none", required=False, widget=UnfoldAdminSelectWidget, initial=""
     )
@@ -60,9 +58,8 @@ class UploadForm(ConfirmForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
         kinds = [handler.kind for handler in all_handlers() if not handler.internal]
-        offer(self, "project", projects)
+        search_projects(self)
         offer(self, "kind", kinds, none="none: each names its own")
 
 
@@ -99,7 +96,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
                 self._refuse_large(given["file"].size)
                 upload = uploads.store_upload(
                     given["file"].read(),
-                    project_id=given["project"],
+                    project_id=given["project"].pk,
                     actor=actor_of(request),
                     file_name=given["file"].name,
                     name=given["name"],

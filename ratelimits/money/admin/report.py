@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, cast
 
+from django import forms
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -20,7 +21,7 @@ from queueops.audit import trail
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.numbers import numbered
 from queueops.core.web import downloads
-from queueops.screens.filters import projects_listed
+from queueops.screens.forms import ProjectField, search_projects
 from queueops.screens.verbs import actor_of, show_page
 from queueops.tenancy.user_labels import in_words
 from ratelimits.models import Spend, Via
@@ -52,6 +53,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
+class ChooseForm(forms.Form):
+    project = ProjectField(required=False, empty_label="all")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        search_projects(self)
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     first: date
@@ -80,7 +89,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
     context = {
         "title": "What was spent",
         "asked": asked,
-        "projects": projects_listed(asked.project),
+        "choose": ChooseForm(initial={"project": asked.project}),
         "groupings": (*GROUPINGS, *OTHERS),
         "too_many": looked_at is None,
         "explains": EXPLAINS.get(asked.by, ""),

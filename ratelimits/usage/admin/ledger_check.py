@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
@@ -14,15 +13,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from psycopg.errors import QueryCanceled
 from unfold.decorators import action
-from unfold.widgets import UnfoldAdminSelectWidget
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
-from queueops.screens.filters import MAX_PROJECTS_LISTED
-from queueops.screens.forms import ConfirmForm, ReasonForm, offer
+from queueops.screens.forms import ConfirmForm, ProjectField, ReasonForm, search_projects, set_queryset
 from queueops.screens.verbs import actor_of, ask, list_address, mark, show_error, show_page
-from ratelimits.models import Allowance
+from queueops.tenancy.models import Project
 from ratelimits.usage import ledger
 from ratelimits.usage.ledger import Difference, LedgerCheck
 
@@ -39,16 +36,16 @@ class LedgerTooLarge(QueueOpsError):
 
 
 class CheckForm(ConfirmForm):
-    project = forms.ChoiceField(
+    project = ProjectField(
         required=False,
-        widget=UnfoldAdminSelectWidget,
+        empty_label="all of them",
         help_text=f"Large ledgers project by project: a check ends after {MAX_CHECK_SECONDS} s and then says nothing.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Allowance.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
-        offer(self, "project", projects, none="all of them")
+        set_queryset(self, "project", Project.objects.exclude(allowance=None))
+        search_projects(self)
 
 
 def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
@@ -58,7 +55,8 @@ def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
     form = CheckForm(request.POST if request.method == "POST" else None)
     shown: dict[str, Any] = {}
     if form.is_bound and form.is_valid():
-        project = form.cleaned_data["project"]
+        chosen = form.cleaned_data["project"]
+        project = chosen.pk if chosen else ""
         try:
             with _bounded():
                 found = ledger.check_ledger(project or None)
