@@ -12,7 +12,6 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet
 from django.http import HttpRequest
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -192,7 +191,7 @@ class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin): 
 
 
 @admin.register(Group)
-class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):
+class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, QueueAdmin):
     filter_horizontal = ()  # for the same reason as in UserAdmin
     search_help_text = "A part of a role's name"
 

@@ -40,8 +40,8 @@ class QueueAdmin(VerbsMixin):
         fields = tuple(super().get_readonly_fields(request, obj))
         return (*fields, *self.fixed_fields) if obj else fields
 
-    def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
-        fields = tuple(super().get_autocomplete_fields(request))
+    def get_autocomplete_fields(self, request: HttpRequest) -> list[str] | tuple[str, ...]:
+        fields: list[str] | tuple[str, ...] = super().get_autocomplete_fields(request)
         projects = [one.name for one in self.opts.fields if one.related_model is column_searched().related_model]
         return (*fields, *projects) if projects and projects_listed() is None else fields
 

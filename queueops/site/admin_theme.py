@@ -10,6 +10,7 @@ from django import template
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import get_script_prefix, reverse, reverse_lazy
+from django.utils.text import capfirst
 
 from jobs.features import FEATURES
 
@@ -168,6 +169,13 @@ def menu_words(part: Mapping[str, Any]) -> str:
     link = str(part.get("link", ""))
     titles = (tab[0] for _, _, tabs in ROOMS for tab in tabs if _address(tab) == link)
     return str(next(titles, part["title"]))
+
+
+@register.filter
+def list_words(opts: Any) -> str:
+    """Return the browser's title of a list; Django's would be "Select quota alert to view"."""
+    link = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+    return capfirst(menu_words({"link": link, "title": opts.verbose_name_plural}))
 
 
 def _may_see(request: HttpRequest, tab: Tab) -> bool:

@@ -27,7 +27,7 @@ VARIANTS: tuple[tuple[str, Scheme, ViewportSize], ...] = (
     ("dark", "dark", WIDE),
     ("phone", "light", PHONE),
 )
-# On a phone a row is a card, whose cells hide what is wider than they are.
+# Cells hide what is wider than they are, on a phone too, where a row is a card.
 CUT_OFF = """() => [...document.querySelectorAll("#result_list .data-row > *")]
     .filter((cell) => cell.innerText && cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"""
 QUIET = (

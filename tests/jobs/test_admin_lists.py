@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from dashboards.services import alerts
 from dashboards.services.shared.cache import CachedRead
-from jobs.models import DeadLetter, Job, ServiceBreaker, new_id
+from jobs.models import DeadLetter, Dependency, Job, ServiceBreaker, new_id
 from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.screens import forms as screen_forms
@@ -386,6 +386,29 @@ def chips_of(page: Any) -> dict[str, str]:
         (re.sub("<[^>]+>", " ", str(chip["badge"])).split(), chip["count"]) for chip in page.context["state_chips"]
     ]
     return {" ".join(said[1:]): count for said, count in words}
+
+
+def test_the_browser_names_a_list_as_the_menu_does():
+    client = signed_in("superuser")
+    for screen, words in (("ratelimits_quotaalert", "Alerts"), ("jobs_job", "Jobs"), ("auth_group", "Roles")):
+        page = client.get(reverse(f"admin:{screen}_changelist")).content.decode()
+        title = re.search("<title>(.*?)</title>", page, re.DOTALL)
+        assert title
+        assert title[1].strip() == f"{words} | QueueOps"
+
+
+def test_a_page_links_to_batches_by_their_names():
+    before, batch, unnamed = make_batch(name="Prices"), make_batch(name="Invoices"), make_batch(name="")
+    job = make_job(batch=batch)
+    for waited_for in (before, unnamed):
+        Dependency.objects.create(
+            owner_id=job.pk, of_batch=False, on_id=waited_for.pk, on_batch=True, project_id="acme"
+        )
+    page = signed_in("viewer").get(reverse("admin:jobs_job_change", args=[job.pk])).content.decode()
+    for linked, words in ((batch, "Invoices"), (before, "Prices"), (unnamed, f"…{str(unnamed.pk)[-8:]}")):
+        link = re.search(f'<a[^>]*batch/{linked.pk}/change/">(.*?)</a>', page)
+        assert link
+        assert words in link[1]
 
 
 SEARCHED = (

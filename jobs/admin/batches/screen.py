@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from jobs.admin.batches.links import batch_links
 from jobs.admin.dead_letters.groups import shown_causes
 from jobs.admin.filters import TagFilter, tags_shown
 from jobs.admin.money import money_shown
@@ -264,7 +265,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "stopped": guards.told(batch.guard) if batch.guard and batch.guard_state == GuardState.STOPPED else "",
         "callback": _callback(batch),
         "door": told_of_door(batch.pk),
-        "known": format_html_join(", ", "{}", ((formatting.link("jobs_batch", one),) for one in batch.known_batches)),
+        "known": format_html_join(", ", "{}", ((one,) for one in batch_links(batch.known_batches).values())),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,
@@ -293,9 +294,9 @@ def _after(batch: Batch) -> SafeString | str:
     """The jobs and batches that the batch was to wait for, and whether it still waits; empty: none."""
     if batch.after is None:
         return ""
-    batches = set(Batch.objects.filter(pk__in=batch.after["after"]).values_list("pk", flat=True))
     ids = [UUID(one) for one in batch.after["after"]]
-    links = [formatting.link("jobs_batch" if one in batches else "jobs_job", one) for one in ids]
+    batches = batch_links(Batch.objects.filter(pk__in=ids).values_list("pk", flat=True))
+    links = [batches.get(one) or formatting.link("jobs_job", one) for one in ids]
     waits = Dependency.objects.filter(owner_id=batch.pk).exists()
     standing = "it waits" if waits else "that is over"
     failing = OnFailure(batch.after["on_failure"]).label

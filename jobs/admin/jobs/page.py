@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs.admin.batches.links import batch_link, batch_links
 from jobs.admin.filters import tags_shown
 from jobs.admin.money import money_shown, prices_shown
 from jobs.admin.states import state_badge
@@ -219,18 +220,23 @@ def _times(job: Job) -> list[tuple[str, Any]]:
 def _related(job: Job) -> list[tuple[str, SafeString]]:
     related: list[tuple[str, SafeString]] = []
     if job.batch_id:
-        related.append(("Batch", formatting.link("jobs_batch", job.batch_id)))
+        related.append(("Batch", batch_link(job.batch_id)))
     if job.ended_batch:
-        related.append(("Callback of", formatting.link("jobs_batch", UUID(job.ended_batch["batch"]))))
+        related.append(("Callback of", batch_link(UUID(job.ended_batch["batch"]))))
     if job.origin_id:
         related.append(("Requeued from", formatting.link("jobs_job", job.origin_id)))
     requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MAX_RELATED])
     related += [("Requeued as", formatting.link("jobs_job", newer)) for newer in sorted(requeues)]
-    waits = Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MAX_RELATED]
-    related += [("Waits for", _linked(one.on_id, is_batch=one.on_batch)) for one in waits]
+    waits = list(Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MAX_RELATED])
+    others = list(Dependency.objects.filter(on_id=job.pk).order_by("owner_id")[:MAX_RELATED])
+    batches = batch_links(
+        [one.on_id for one in waits if one.on_batch] + [one.owner_id for one in others if one.of_batch]
+    )
+    related += [("Waits for", batches.get(one.on_id) or formatting.link("jobs_job", one.on_id)) for one in waits]
     related += [("Takes", _taken(one)) for one in shown_takes(job.takes)[:MAX_RELATED]]
-    others = Dependency.objects.filter(on_id=job.pk).order_by("owner_id")[:MAX_RELATED]
-    related += [("Waited for by", _linked(one.owner_id, is_batch=one.of_batch)) for one in others]
+    related += [
+        ("Waited for by", batches.get(one.owner_id) or formatting.link("jobs_job", one.owner_id)) for one in others
+    ]
     related += _provider_batches(job)
     letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
     if letter is not None:
@@ -242,10 +248,6 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
 def _taken(take: dict[str, str]) -> SafeString:
     source = formatting.link("jobs_job", UUID(take["job"]))
     return format_html("{}: {} of {}", take["place"], take["path"] or "all", source)
-
-
-def _linked(one: UUID, *, is_batch: bool) -> SafeString:
-    return formatting.link("jobs_batch" if is_batch else "jobs_job", one)
 
 
 def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:

@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from jobs.admin.batches.links import batch_link, batch_links
 from jobs.features.forecast.admin import forecast_of_upload
 from jobs.features.uploads import uploads
 from jobs.handlers.registry import all_handlers
@@ -23,6 +24,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
 from queueops.screens.forms import ConfirmForm, ProjectField, offer, search_projects
 from queueops.screens.paging import BoundedListMixin, as_uuid
@@ -63,6 +65,9 @@ class UploadForm(ConfirmForm):
         offer(self, "kind", kinds, none="none: each names its own")
 
 
+_became = TypedAttribute[SafeString | str]("became")
+
+
 @admin.register(Upload)
 class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
     list_display = ("file_name", "of_project", "lines", "faulty", "became", "who", "age")
@@ -78,9 +83,12 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
 
     faulty = column("not valid", lambda upload: upload.error_count)
 
-    @admin.display(description="batch")
-    def became(self, upload: Upload) -> SafeString | str:
-        return formatting.link("jobs_batch", upload.batch_id) if upload.batch_id else "not submitted"
+    def prepare_rows(self, rows: list[Upload]) -> None:
+        links = batch_links(row.batch_id for row in rows)
+        for row in rows:
+            _became.set(row, links[row.batch_id] if row.batch_id else "not submitted")
+
+    became = column("batch", _became.of)
 
     who = column("by", lambda upload: name_of(upload.uploaded_by))
 
@@ -160,7 +168,7 @@ def _page_of(upload: Upload) -> dict[str, Any]:
         "upload": upload,
         "good": good,
         "bar": formatting.bar(100 * good / upload.lines, f"{good:,} of {upload.lines:,} are valid"),
-        "batch": formatting.link("jobs_batch", upload.batch_id) if upload.batch_id else None,
+        "batch": batch_link(upload.batch_id) if upload.batch_id else None,
         "who": name_of(upload.uploaded_by),
         "uploaded": formatting.ago(upload.created_at),
         "unlisted": upload.error_count - len(upload.errors),

@@ -238,7 +238,7 @@ class WebhookAdmin(ServiceFormAdmin):
         waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MAX_TO_BE_TOLD_COUNTED].count()
         failed = count_failed(row)
         more = "at least " if waiting == MAX_TO_BE_TOLD_COUNTED else ""
-        last = row.deliveries.select_related("job").order_by("-pk")[:LAST_MESSAGES]
+        last = row.deliveries.select_related("job", "batch").order_by("-pk")[:LAST_MESSAGES]
         return {
             "webhook": row,
             "failed": failed.words if failed.count else "",
@@ -303,15 +303,15 @@ class MessageEventFilter(Choice):
 
 
 def _about(delivery: WebhookDelivery) -> SafeString | str:
-    if delivery.batch_id:
-        return format_html("<span>batch {}</span>", formatting.link("jobs_batch", delivery.batch_id))
+    if batch := delivery.batch:
+        return format_html("<span>batch {}</span>", formatting.link("jobs_batch", batch.pk, batch.name))
     return "test" if delivery.event == Event.TEST else numbered(delivery.jobs_told, "ended job")
 
 
 @admin.register(WebhookDelivery)
 class WebhookDeliveryAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
     list_display = ("sent", "webhook", "about", "job_link", "state")
-    list_select_related = ("webhook", "job")
+    list_select_related = ("webhook", "job", "batch")
     list_filter = (WebhookFilter, MessageEventFilter)
     search_fields = ("id",)
     search_help_text = "The id of a message, or of a job or batch that one tells of"
