@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, MAY_SPEAK_OF_A_QUOTA
+from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, MAY_SPEAK_OF_A_QUOTA, told_delay
 from ratelimits.quota_names import CallKind, CountedUnit, Scope
 from ratelimits.rate_headers import StatedQuota, parse_span, read_rate_headers
 
@@ -34,12 +36,23 @@ MINUTE_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
 
 _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
+# Where a refusal without an error object has its words.
+MESSAGES = ("message", "error", "detail", "description", "error_msg", "msg", "errors")
+_WAITS = ("retry_after", "retry_after_seconds", "retry_in_seconds")  # Discord, Telegram; monday.com
 _WAIT_IN_WORDS = re.compile(
-    r"\b(?:try again|retry) (?:in|after) (?:([0-9dhms.]{1,60}[dhms])\b|([0-9]{1,15}(?:\.[0-9]{1,40})?) "
+    r"\b(?:(?:try again|retry|resets?) (?:in|after)|wait(?: for)?) "
+    r"(?:([0-9dhms.]{1,60}[dhms])\b|([0-9]{1,15}(?:\.[0-9]{1,40})?) "
     r"(millisecond|second|sec|minute|min|hour|day)s?\b)",
     re.IGNORECASE,
 )
 _SECONDS = {"millisecond": 0.001, "second": 1, "sec": 1, "minute": 60, "min": 60, "hour": 3_600, "day": DAY_SECONDS}
+_MOMENT_IN_WORDS = re.compile(
+    r"(?:resets? at|retry after|将在)\s{0,3}"
+    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.\d{1,9})?\s?(Z|UTC|[+-]\d\d:\d\d)?",
+    re.IGNORECASE,
+)
+# Codes of Zhipu's and Z.ai's quotas, whose moments are Beijing's and have no zone.
+_OF_ZHIPU = frozenset({"1308", "1310", *map(str, range(1316, 1322))})
 _UNITS: tuple[CountedUnit, ...] = ("requests", "tokens")
 STATED_UNITS: dict[str, CountedUnit] = {
     "tokens": "tokens",
@@ -147,7 +160,8 @@ def error_of(body: bytes) -> dict[str, Any]:
     """
     Return the body's error object; empty where it has none.
 
-    The body of a stream is an array of envelopes; some servers put the error's fields at the top.
+    The body of a stream is an array of envelopes. Some servers put the error's fields at the top, or into a list
+    `errors`; its words may be there or in a field of MESSAGES.
     """
     if len(body) > MAX_ERROR_BYTES:
         return {}
@@ -157,9 +171,16 @@ def error_of(body: bytes) -> dict[str, Any]:
         return {}
     for envelope in items_of(parsed) or [parsed]:
         if isinstance(envelope, dict):
-            error = envelope.get("error", envelope)
-            return dict(error) if isinstance(error, dict) else {"message": error}
+            error = envelope.get("error")
+            return dict(error) if isinstance(error, dict) else _error_at_top(envelope)
     return {}
+
+
+def _error_at_top(envelope: dict[str, Any]) -> dict[str, Any]:
+    listed = objects_of(envelope.get("error")) or objects_of(envelope.get("errors"))
+    fields = {**envelope, **(listed[0] if listed else {})}
+    texts = (fields.get(name) for name in MESSAGES)
+    return {**fields, "message": next((text for text in texts if isinstance(text, str) and text), None)}
 
 
 def objects_of(value: Any) -> list[dict[str, Any]]:
@@ -197,6 +218,34 @@ def wait_in_words(message: str) -> float | None:
     if found is None:
         return None
     return told_span(found[1].lower()) if found[1] else bounded_delay(float(found[2]) * _SECONDS[found[3].lower()])
+
+
+def wait_told(headers: Mapping[str, str], error: Mapping[str, Any], message: str) -> float | None:
+    """Return the seconds that a refusal asks us to wait, in its headers, in a field of its body, or in words."""
+    return told_delay(headers) or _wait_in_fields(error) or wait_in_words(message) or _moment_in_words(error, message)
+
+
+def _wait_in_fields(error: Mapping[str, Any]) -> float | None:
+    places = (error, *(error.get(name) for name in ("parameters", "extensions", "metadata")))
+    told: Iterator[Any] = (place.get(name) for place in places if isinstance(place, dict) for name in _WAITS)
+    return next((bounded_delay(one) for one in told if type(one) in (int, float)), None)
+
+
+def _moment_in_words(error: Mapping[str, Any], message: str) -> float | None:
+    """Return the seconds until the moment at which a message says that its quota is reset; None: it names none."""
+    found = _MOMENT_IN_WORDS.search(message)
+    zone = found and (found[2] or ("+08:00" if not _OF_ZHIPU.isdisjoint(_texts(error, "code", "type")) else None))
+    if not found or not zone:
+        return None
+    try:
+        until = datetime.fromisoformat(found[1] + zone.upper().replace("UTC", "Z")).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return bounded_delay(until - time.time())
+
+
+def _texts(error: Mapping[str, Any], *names: str) -> list[str]:
+    return [value for name in names if isinstance(value := error.get(name), str)]
 
 
 def bounded_delay(seconds: float) -> float | None:

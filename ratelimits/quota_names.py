@@ -13,14 +13,17 @@ Period = Literal["minute", "day", "other", ""]
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
 _NOT_A_WORD = re.compile(r"[^a-z0-9{}]+")
-_DAY_WORDS = ("per day", "daily", "1 d ", "1 day ", " rpd ", " tpd ")
+_DAY_WORDS = ("per day", "by day", "day limit", "daily", "1 d ", "1 day ", " rpd ", " tpd ")
 _MINUTE_WORDS = ("per minute", "per min ", "1 min ", " rpm ", " tpm ")
-_LIMITED = r"(?:_count\b|(?:[ _-](?:rate|usage|count))?[ _-](?:limit|quota|per|exceeded))"
+_LIMITED = (
+    r"(?:_count\b| ?/ ?(?:sec|min|hour|day|month)|(?:[ _-](?:rate|usage|count))?[ _-](?:limit|quota|per|exceeded))"
+)
+_CONSTANT = re.compile(r"\b[A-Z]{1,40}(?:_[A-Z]{1,40}){1,10}\b")
 _UNIT_WORDS: dict[CountedUnit, re.Pattern[str]] = {
     "input_tokens": re.compile(rf"(?<![a-z])(?:input|prompt)[ _-]tokens?{_LIMITED}|\bITPM\b", re.IGNORECASE),
     "output_tokens": re.compile(rf"(?<![a-z])(?:output|completion)[ _-]tokens?{_LIMITED}|\bOTPM\b", re.IGNORECASE),
     "tokens": re.compile(rf"(?<![a-z])tokens?{_LIMITED}|\bTP[MD]\b|too many tokens\b", re.IGNORECASE),
-    "requests": re.compile(rf"(?<![a-z])(?:requests?|calls?){_LIMITED}|\bRP[MDS]\b", re.IGNORECASE),
+    "requests": re.compile(rf"(?<![a-z])(?:requests?|calls?|queries){_LIMITED}|\bRP[MDS]\b", re.IGNORECASE),
 }
 _UNIT_CODES: dict[CountedUnit, re.Pattern[str]] = {
     "input_tokens": re.compile(r"^(?:input|prompt)_tokens?\b|^(?:input|prompt)_tokens?_"),
@@ -68,7 +71,8 @@ def read_unit(message: str, codes: Iterable[str] = ()) -> CountedUnit:
     A unit is named by words such as `exceeded the token rate limit` or `TPM`, by a code such as `token_limit_exceeded`,
     or by a type such as `tokens`.
     """
-    found = {unit for unit, words in _UNIT_WORDS.items() if words.search(message)}
+    prose = _CONSTANT.sub(" ", message)  # Databricks' REQUEST_LIMIT_EXCEEDED comes before the quota's own name
+    found = {unit for unit, words in _UNIT_WORDS.items() if words.search(prose)}
     for code in codes:
         found |= {unit for unit, words in _UNIT_CODES.items() if words.search(code)}
     if len(found - {"tokens"}) == 1 and "requests" not in found:

@@ -32,9 +32,11 @@ _ANTHROPIC = "anthropic-ratelimit"
 _SPAN = re.compile(
     r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,40})?)(ms|s))?"
 )
-_PERIODS = {"minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
-# Cerebras and others put the period at the end of the name.
-_UNIT_FIELD = re.compile(r"x-ratelimit-limit-((requests|(?:input-|output-)?tokens)(?:-(minute|hour|day))?)")
+_PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
+# Cerebras and Mistral put the period at the end of the name, which is all of it for Kong, whose unit is requests.
+_UNIT_FIELD = re.compile(
+    r"x-ratelimit-limit-((requests|req|(?:input-|output-)?tokens)(?:-(second|minute|hour|day))?|(second|minute|hour|day))"
+)
 _PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
 
 
@@ -113,7 +115,8 @@ def _by_unit(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
         match = _UNIT_FIELD.fullmatch(field)
         if match is None:
             continue
-        name, unit, period = match[1], match[2].replace("-", "_"), match[3] or ""
+        name, unit, period = match[1], (match[2] or "requests").replace("-", "_"), match[3] or match[4] or ""
+        unit = "requests" if unit == "req" else unit
         capacity = _amount(fields[field]) or None
         remaining = _amount(fields.get(f"x-ratelimit-remaining-{name}"))
         told = fields.get(f"x-ratelimit-reset-{name}", "")
@@ -182,11 +185,12 @@ def _named(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
 def _unnamed(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
     """Read the forms up to -07: one quota's limit, remaining and reset. The policy with that limit has the window."""
     together = dict(part.strip().partition("=")[::2] for part in fields.get("ratelimit", "").split(",")[:MAX_POLICIES])
-    first = next((prefix for prefix in _PREFIXES if f"{prefix}-limit" in fields), "ratelimit")
+    told = [name for end in ("limit", "remaining") for name in _PREFIXES if f"{name}-{end}" in fields]
+    first = told[0] if told else "ratelimit"  # Reddit states no limit
     limits = fields.get(f"{first}-limit", "")
     capacity = _amount(together.get("limit") or limits.partition(",")[0]) or None
     remaining = _amount(together.get("remaining") or fields.get(f"{first}-remaining"))
-    reset = _span(together.get("reset") or fields.get(f"{first}-reset"), now)
+    reset = _span(together.get("reset") or fields.get(f"{first}-reset-after") or fields.get(f"{first}-reset"), now)
     policies = f"{fields.get('ratelimit-policy', '')},{limits.partition(',')[2]}"
     windows = {_amount(name): _amount(given.get("w")) for name, given in _items(policies)}
     if capacity is None and len(windows) == 1:

@@ -368,6 +368,82 @@ def test_a_moment_in_the_message_says_how_long_a_quota_lasts(provider, code, wor
     assert not is_told or 10_790 <= (found.retry_after or 0) <= 10_800
 
 
+NOW_ISO = f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}"
+
+
+@every_case(
+    ("headers", "body", "least", "most"),
+    [
+        ({}, {"message": "You are being rate limited.", "retry_after": 64.57, "global": True}, 64.57, 64.57),
+        ({}, {"ok": False, "error_code": 429, "parameters": {"retry_after": 35}}, 35, 35),
+        ({}, {"errors": [{"message": "budget exhausted", "extensions": {"retry_in_seconds": 12}}]}, 12, 12),
+        ({}, {"errors": "Exceeded 2 calls per second. Please wait 2 seconds."}, 2, 2),
+        ({}, {"detail": "Rate limit is reached, please wait for 90s."}, 90, 90),
+        (
+            {},
+            {"error": {"message": "Limit of 50 per 86400s. Please wait 43200 seconds before retrying."}},
+            43_200,
+            43_200,
+        ),
+        ({}, {"error": {"message": "exhausted. Your quota will reset after 5h59m59s."}}, 21_599, 21_599),
+        ({}, {"error": {"message": f"User-rate limit exceeded.  Retry after {NOW_ISO}.123Z"}}, 2_400, 3_600),
+        ({"x-ms-retry-after-ms": "8"}, {"code": "429", "message": "Request rate is large."}, 0.008, 0.008),
+        ({"X-AI-RateLimit-Retry-After": "33"}, {"message": "AI token rate limit exceeded"}, 33, 33),
+        (
+            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset-After": "6.5", "X-RateLimit-Reset": "1470173023"},
+            {},
+            6.5,
+            6.5,
+        ),
+        ({"x-ratelimit-used": "100", "x-ratelimit-remaining": "0.0", "x-ratelimit-reset": "312"}, {}, 312, 312),
+        ({}, {"retry_after": True, "parameters": {"retry_after": "soon"}, "metadata": [1]}, None, None),
+    ],
+)
+def test_a_wait_is_read_wherever_an_api_states_it(headers, body, least, most):
+    for host in ("api.example.org", *(() if "Remaining" in str(headers).title() else ("gmail.googleapis.com",))):
+        found = parse_refusal(429, headers, json.dumps(body).encode(), host)
+        assert found is not None
+        assert found.retry_after is None if least is None else least <= (found.retry_after or 0) <= most
+
+
+@every_case(
+    ("headers", "body", "unit", "per_day"),
+    [
+        (
+            {},
+            {"error_code": "X", "message": "REQUEST_LIMIT_EXCEEDED: Exceeded input tokens per minute."},
+            "input_tokens",
+            False,
+        ),
+        (
+            {},
+            {"error": {"message": "Your rate limit is 60 queries per minute.", "type": "credit_limit"}},
+            "requests",
+            False,
+        ),
+        ({}, {"message": "You are using a Trial key, which is limited to 20 API calls / minute."}, "requests", False),
+        ({}, {"errors": "Exceeded 2 calls per second for api client."}, "requests", False),
+        ({}, {"errors": [{"code": 4006, "message": "used up your daily free allocation of 10,000 neurons"}]}, "", True),
+        ({}, {"status": "error", "message": "You have reached your daily limit.", "policyName": "DAILY"}, "", True),
+        ({}, {"message": "Resource level throttle APPLICATION DAY limit is reached."}, "", True),
+        ({}, {"error": {"message": "Rate limit of 50 per 86400s exceeded for UserByModelByDay."}}, "", True),
+        ({"X-RateLimit-Limit-Day": "50", "X-RateLimit-Remaining-Day": "0"}, {}, "requests", True),
+        ({"x-ratelimit-limit-req-minute": "5", "x-ratelimit-remaining-req-minute": "0"}, {}, "requests", False),
+        ({"x-ratelimit-limit-": "5", "x-ratelimit-remaining-": "0"}, {}, None, None),
+    ],
+)
+def test_a_quota_is_read_wherever_an_api_names_it(headers, body, unit, per_day):
+    found = parse_refusal(429, headers, json.dumps(body).encode(), "api.example.org")
+    assert found is not None
+    assert [(one.unit, one.per_day) for one in found.violations] == ([] if unit is None else [(unit, per_day)])
+
+
+def test_a_refusal_in_a_list_is_told_in_its_own_words():
+    answer = {"success": False, "error": [{"code": 2003, "message": "Rate limited"}]}
+    told = batch_form(DIALECTS).refuse(LlmGenerate.model_validate(payload_of(provider="openai")), 429, answer, ())
+    assert failure_of(told).message == "openai answered 429: Rate limited"
+
+
 @every_case("skew", [-7_200, -3, 0, 7_200])
 @every_case(
     "headers",

@@ -19,7 +19,7 @@ from ratelimits.feedback import (
     items_of,
     objects_of,
     short_text,
-    wait_in_words,
+    wait_told,
 )
 from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 
@@ -61,7 +61,7 @@ def read_details(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     found = list(dict.fromkeys(_violations(details, message)))[:MAX_VIOLATIONS]
     hints = (_duration(detail.get("retryDelay")) for detail in details)
     retry_after = (
-        told_delay(headers) or next((hint for hint in hints if hint is not None), None) or wait_in_words(message)
+        told_delay(headers) or next((hint for hint in hints if hint is not None), None) or wait_told({}, error, message)
     )
     return PushBack(tuple(found), retry_after)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from queueops.core.values.retry_after import told_delay
 from ratelimits.feedback import (
     MINUTE_SECONDS,
     TOO_MANY_REQUESTS,
@@ -18,7 +17,7 @@ from ratelimits.feedback import (
     error_of,
     short_text,
     stated_violation,
-    wait_in_words,
+    wait_told,
 )
 from ratelimits.quota_names import read_quota_name, read_unit
 from ratelimits.rate_headers import read_quotas
@@ -30,7 +29,6 @@ from .dialect import (
     ModelRequest,
     codes_of,
     phrases,
-    reset_told,
     with_options,
 )
 from .tokens import DEFAULT_OUTPUT_TOKENS
@@ -184,7 +182,7 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
         return None
     message = short_text(error.get("message"), most=10_000)
     said = _LIMIT_IN_MESSAGE.search(message)
-    retry_after = told_delay(headers) or wait_in_words(message) or reset_told(error, message)
+    retry_after = wait_told(headers, error, message)
     if said:
         read = read_quota_name(said[2])
         cap = cap_of(said[1].replace(",", "")) if read.period == "minute" else None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ratelimits.costs import MAX_TOKENS_OF_A_CALL, TIERS, Usage
-from ratelimits.feedback import PushBack, bounded_delay
+from ratelimits.feedback import PushBack
 
 from .tokens import BYTES_PER_TOKEN
 
@@ -26,12 +24,6 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_wi
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 # In lower case: the same prompt is blocked again. Gemini's RECITATION and OTHER may not come back.
 _BLOCKED = frozenset({"content_filter", "refusal", "safety", "blocklist", "prohibited_content", "spii", "image_safety"})
-_RESET_IN_MESSAGE = re.compile(
-    r"(?:resets? at|将在)\s{0,3}(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.\d{1,9})?\s?(Z|UTC|[+-]\d\d:\d\d)?",
-    re.IGNORECASE,
-)
-# Codes of Zhipu's and Z.ai's quotas, whose moments are Beijing's and have no zone.
-_OF_ZHIPU = frozenset({"1308", "1310", *map(str, range(1316, 1322))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,19 +288,6 @@ def codes_of(error: Mapping[str, Any]) -> set[str]:
     nested = ((error.get("details"), "error_code"), (error.get("innererror"), "code"))
     inner = [one.get(name) for one, name in nested if isinstance(one, dict)]
     return {code for code in (error.get("code"), error.get("type"), *inner) if isinstance(code, str)}
-
-
-def reset_told(error: Mapping[str, Any], message: str) -> float | None:
-    """Return the seconds until the moment at which a message says that its quota is reset; None: it names none."""
-    found = _RESET_IN_MESSAGE.search(message)
-    zone = found and (found[2] or ("+08:00" if codes_of(error) & _OF_ZHIPU else None))
-    if not found or not zone:
-        return None
-    try:
-        until = datetime.fromisoformat(found[1] + zone.upper().replace("UTC", "Z")).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return bounded_delay(until - time.time())
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from jobs.handlers.errors import (
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA
 from jobs.handlers.http.answers import MAX_JSON_DEPTH, error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
+from ratelimits.feedback import MESSAGES, objects_of
 
 from .dialect import Dialect, ErrorWords, codes_of
 
@@ -63,7 +64,6 @@ _TOO_LONG_STATUSES = frozenset(
         HTTPStatus.INTERNAL_SERVER_ERROR,
     }
 )
-_MESSAGES = ("message", "error", "detail", "error_msg")  # where a refusal without an error object has its words
 
 
 def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secrets: tuple[str, ...]) -> ProviderError:
@@ -240,17 +240,16 @@ def refusal_in(parsed: Any) -> dict[str, Any]:
     """
     Return the error object of a refusal; empty: the body has no message.
 
-    Cerebras, Bedrock and Cohere have the fields at the top; xAI and TGI have them beside an `error` that is a text;
-    Cloudflare has a list of `errors`.
+    Cerebras, Bedrock and Cohere have the fields at the top; xAI and TGI have them beside an `error` that is a text.
+    Cloudflare has a list of `errors`, and its AI gateway a list in `error`.
     """
     error = error_in(parsed)
     top = parsed[0] if isinstance(parsed, list) and parsed else parsed
     if not isinstance(top, dict) or isinstance(top.get("error"), dict) or error is top:
         return error
-    listed = top.get("errors")
-    first = listed[0] if isinstance(listed, list) and listed else None
-    fields = first if isinstance(first, dict) else top
-    told = (fields.get(name) for name in _MESSAGES)
+    listed = objects_of(top.get("error")) or objects_of(top.get("errors"))
+    fields = listed[0] if listed else top
+    told = (fields.get(name) for name in MESSAGES)
     message = next((text for text in told if isinstance(text, str) and text), None)
     return error if message is None else {**fields, "message": message}
 

@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from queueops.core.values.retry_after import told_delay
 from queueops.tenancy.models import CredentialSetting
 from ratelimits.feedback import (
     DAY_SECONDS,
@@ -23,7 +22,7 @@ from ratelimits.feedback import (
     is_of_a_quota,
     refusal_in_headers,
     short_text,
-    wait_in_words,
+    wait_told,
 )
 from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 from ratelimits.rate_headers import StatedQuota, read_units
@@ -36,7 +35,6 @@ from .dialect import (
     ModelRequest,
     codes_of,
     phrases,
-    reset_told,
     with_options,
 )
 
@@ -387,16 +385,11 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     gauges = [quota for quota in read_units(headers) if quota.remaining is not None]
     violation = _violation(error, message, gauges)
     gauge = _gauge_of(violation, gauges) if violation else None
-    retry_after = (
-        told_delay(headers)
-        or wait_in_words(message)
-        or reset_told(error, message)
-        or (bounded_delay(gauge.reset_seconds or 0.0) if gauge else None)
-    )
+    retry_after = wait_told(headers, error, message) or (bounded_delay(gauge.reset_seconds or 0.0) if gauge else None)
     found = refusal_in_headers(headers, retry_after)
     violations = found.violations if violation is None else (violation,)
     if not _LIMIT_IN_MESSAGE.search(message) and read_quota_name(message).period == "day":
-        violations = tuple(replace(one, per_day=True) for one in violations)
+        violations = tuple(replace(one, per_day=True) for one in violations or (Violation(scope="project"),))
     return PushBack(violations, found.retry_after)
 
 

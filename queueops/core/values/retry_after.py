@@ -18,7 +18,9 @@ MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 logger = logging.getLogger(__name__)
 
 _SECONDS = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,40})?) ?(?:s|sec|secs|seconds)?")
-_HEADERS = frozenset({"retry-after-ms", "retry-after", "date"})
+_IN_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")  # OpenAI and others; Azure
+_IN_SECONDS = ("retry-after", "x-ratelimit-retry-after", "x-ai-ratelimit-retry-after")  # all; gateways; Kong's AI
+_HEADERS = frozenset({*_IN_MILLISECONDS, *_IN_SECONDS, "date"})
 MAX_SPREAD_SECONDS = 60.0
 
 
@@ -37,13 +39,16 @@ def spread(seconds: float, chance: float) -> float:
 
 def told_delay(headers: Mapping[str, str]) -> float | None:
     """
-    Return the seconds that an answer asks us to wait, by `retry-after-ms` or `Retry-After`; None: it asks for no wait.
+    Return the seconds that an answer asks us to wait, by `retry-after-ms`, `Retry-After` or a header of that meaning;
+    None: it asks for no wait.
     """
     told = {name.lower(): text for name, text in headers.items() if name.lower() in _HEADERS}
-    exact = _SECONDS.fullmatch(told.get("retry-after-ms", "")[:MAX_CHARACTERS].strip())
-    if exact and float(exact[1]) > 0:
-        return min(float(exact[1]) / 1000, MAX_RETRY_AFTER_SECONDS)
-    return parse_retry_after(told.get("retry-after"), date=told.get("date"))
+    for name in _IN_MILLISECONDS:
+        exact = _SECONDS.fullmatch(told.get(name, "")[:MAX_CHARACTERS].strip())
+        if exact and float(exact[1]) > 0:
+            return min(float(exact[1]) / 1000, MAX_RETRY_AFTER_SECONDS)
+    waits = (parse_retry_after(told.get(name), date=told.get("date")) for name in _IN_SECONDS)
+    return next(filter(None, waits), None)
 
 
 def parse_retry_after(value: str | None, *, date: str | None = None) -> float | None:
