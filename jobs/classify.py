@@ -125,8 +125,8 @@ REMEDIES_BY_CODE: dict[str, str] = {
 UNSTORABLE_ESCAPE = re.compile(
     r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-# Too slow, or too early: the call might have been a replay (RFC 8470, 5.2).
-_ASKS_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY})
+# Too slow; too early: the call might have been a replay (RFC 8470, 5.2); Azure's "Retry With".
+_ASKS_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, 449})
 UNANSWERED = frozenset({"timeout", "connection_broken"})
 # Codes that say more than the status beside them, whose remedy could even repeat the effect of an unknown outcome.
 _SAY_MORE = frozenset(

@@ -27,11 +27,39 @@ MAX_QUOTA_NAME = 200
 MAX_CAP = 1e12
 
 TOO_MANY_REQUESTS = 429
-_FORBIDDEN = 403
-_QUOTA_REASONS = frozenset(
-    {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "rate_limit_exceeded", "capacity_exceeded"}
+_FORBIDDEN, _BAD_REQUEST = 403, 400
+_ENHANCE_YOUR_CALM = 420
+# Codes of quotas that come back, without capital letters and what is no letter: Shopify, GitHub, Linear; AWS.
+_THROTTLING = frozenset(
+    {
+        "throttled",
+        "ratelimited",
+        "throttling",
+        "throttlingexception",
+        "throttledexception",
+        "toomanyrequestsexception",
+        "provisionedthroughputexceededexception",
+    }
 )
-_QUOTA_WORDS = re.compile(r"rate limit exceeded|secondary rate limit", re.IGNORECASE)
+# These count beside any status but 400: Google, OpenAI; Groq; Salesforce.
+_QUOTA_CODES = _THROTTLING | {
+    "ratelimitexceeded",
+    "userratelimitexceeded",
+    "dailylimitexceeded",
+    "capacityexceeded",
+    "requestlimitexceeded",
+}
+_CODE_FIELDS = ("code", "status", "type", "reason", "errorCode", "__type")
+_NO_LETTER = re.compile(r"[^a-z]+")
+# GitHub, Google's YouTube; Facebook's numbers of its limits.
+_QUOTA_WORDS = {
+    _FORBIDDEN: re.compile(
+        r"rate limit exceeded|secondary rate limit|abuse detection mechanism|exceeded your (?:<[^>]{1,100}>)?quota|"
+        r"^\(#(?:4|17|32|613)\) ",
+        re.IGNORECASE,
+    ),
+    _BAD_REQUEST: re.compile(r"^\(#(?:4|17|32|613)\) "),
+}
 MINUTE_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
 
@@ -65,20 +93,29 @@ def is_of_a_quota(status: int, headers: Mapping[str, str], body: bytes) -> bool:
     """
     Whether an answer refuses because of a quota: a 429, or another status whose answer says so.
 
-    GitHub and Google's older APIs say so with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
-    that names no quota means that a right is missing, and no wait helps.
+    GitHub, Salesforce and Google's older APIs say so with a 403, AWS and Facebook with a 400, Groq with a 413 and
+    a 498; see docs/reference/wire-facts.md. A 403 that names no quota means that a right is missing: no wait helps.
     """
-    if status == TOO_MANY_REQUESTS:
+    if status in (TOO_MANY_REQUESTS, _ENHANCE_YOUR_CALM):
         return True
     if status not in MAY_SPEAK_OF_A_QUOTA:
         return False
     if status == _FORBIDDEN and _header(headers, "x-ratelimit-remaining").strip() == "0":
         return True
     error = error_of(body)
-    reasons = {short_text(one.get("reason")) for name in ("errors", "details") for one in objects_of(error.get(name))}
-    if not _QUOTA_REASONS.isdisjoint({*reasons, short_text(error.get("code")), short_text(error.get("status"))}):
-        return True
-    return status == _FORBIDDEN and _QUOTA_WORDS.search(short_text(error.get("message"))) is not None
+    words = _QUOTA_WORDS.get(status)
+    codes = _THROTTLING if status == _BAD_REQUEST else _QUOTA_CODES
+    return has_quota_code(error, codes) or (
+        words is not None and words.search(short_text(error.get("message"))) is not None
+    )
+
+
+def has_quota_code(error: Mapping[str, Any], codes: frozenset[str] = _QUOTA_CODES) -> bool:
+    """Whether an error, or one that is nested in it, has the code of a quota that comes back."""
+    extensions = error.get("extensions")
+    nested = (*objects_of(error.get("errors")), *objects_of(error.get("details")), *objects_of([extensions]))
+    told = (short_text(one.get(name)) for one in (error, *nested) for name in _CODE_FIELDS)
+    return any(_NO_LETTER.sub("", code.rpartition("#")[2].lower()) in codes for code in told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _unit(words: str) -> CountedUnit:
         return "output_tokens"
     if " token" in words or re.search(r" tp[md] ", words):
         return "tokens"
-    return "requests" if " request" in words or re.search(r" rp[md] ", words) else ""
+    return "requests" if " request" in words or re.search(r" rp[md] | quer(?:y|ies) ", words) else ""
 
 
 def _call_type(words: str) -> CallKind:

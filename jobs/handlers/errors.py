@@ -128,7 +128,8 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
 
 def asks_again(response: OutboundResponse) -> dict[str, Any]:
     """Return the details of a failure: `should_retry` if the answer's headers say whether to, whatever its status."""
-    told = response.headers.get("x-should-retry", "").strip().lower()
+    names = ("x-should-retry", "stripe-should-retry")
+    told = next((response.headers[name] for name in names if name in response.headers), "").strip().lower()
     return {SHOULD_RETRY: told == "true"} if told in ("true", "false") else {}
 
 

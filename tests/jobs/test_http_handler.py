@@ -5,18 +5,20 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from jobs.classify import failure_of, is_retryable, with_push_back
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http import request as http
 from jobs.handlers.http.connections import close, shared_client
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.registry import Done, RunningJob, find_handler
+from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
 from tests.support.cases import every_case
 from tests.support.http_server import canary, raw_server, serving
@@ -423,3 +425,100 @@ class _Without:
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
+
+
+def refusal_of(body, status=200, **headers):
+    async def answer(request):
+        return web.json_response(body, status=status, headers=headers)
+
+    notes = CallNotes()
+    token = call_notes.set(notes)
+    try:
+        with pytest.raises(ProviderError) as failed:
+            run_against(answer, method="POST", json={"query": "x"})
+    finally:
+        call_notes.reset(token)
+    return with_push_back(failure_of(failed.value), notes.refusal)
+
+
+SHOPIFY: dict[str, Any] = {
+    "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
+    "extensions": {
+        "cost": {"requestedQueryCost": 202, "throttleStatus": {"currentlyAvailable": 118, "restoreRate": 50.0}}
+    },
+}
+
+
+@every_case(
+    ("body", "wait"),
+    [
+        (SHOPIFY, 1.68),
+        ({**SHOPIFY, "data": None, "extensions": {"cost": {"throttleStatus": {"restoreRate": 0}}}}, None),
+        ({"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded for user ID 1."}]}, None),
+        ({"errors": [{"message": "x", "extensions": {"code": "RATELIMITED", "retry_in_seconds": 12}}]}, 12),
+        ({"ok": False, "error": "ratelimited"}, None),
+    ],
+)
+def test_a_success_that_says_that_a_quota_was_full_is_no_success(body, wait):
+    found = refusal_of(body)
+    assert (found.status, found.code) == (429, "throttled")
+    assert found.push_back.retry_after == (wait and pytest.approx(wait))
+
+
+@every_case(
+    "body",
+    [
+        {**SHOPIFY, "data": {"shop": {"name": "x"}}},
+        {"errors": [{"message": "Throttled"}]},
+        {"errors": [SHOPIFY["errors"][0], {"message": "Field 'x' does not exist"}]},
+        {"status": "throttled", "id": 7},
+        {"ok": True, "error": "ratelimited"},
+        {"ok": False, "error": "channel_not_found"},
+        {"errors": [{"code": "THROTTLED", "message": "x" * 20_000}]},
+    ],
+)
+def test_a_success_that_only_speaks_of_a_quota_is_one(body):
+    async def answer(request):
+        return web.json_response(body)
+
+    assert run_against(answer, method="POST", json={})["status"] == 200
+
+
+@every_case(
+    ("status", "body"),
+    [
+        (403, [{"message": "TotalRequests Limit exceeded.", "errorCode": "REQUEST_LIMIT_EXCEEDED"}]),
+        (403, {"message": "You have triggered an abuse detection mechanism."}),
+        (403, {"error": {"message": "Daily Limit Exceeded", "errors": [{"reason": "dailyLimitExceeded"}]}}),
+        (403, {"error": {"message": 'you have exceeded your <a href="/youtube/v3">quota</a>.'}}),
+        (403, {"error": {"message": "(#4) Application request limit reached", "code": 4}}),
+        (400, {"error": {"message": "(#4) Application request limit reached", "code": 4}}),
+        (400, {"__type": "com.amazon.coral.availability#ThrottlingException", "message": "Rate exceeded"}),
+        (400, {"errors": [{"message": "x", "extensions": {"code": "RATELIMITED"}}]}),
+        (420, {"error": "Enhance Your Calm"}),
+    ],
+)
+def test_a_quota_is_one_whatever_status_an_api_has_for_it(status, body):
+    assert refusal_of(body, status).push_back is not None
+
+
+@every_case(
+    ("status", "body"),
+    [
+        (403, {"error": {"message": "The user's Drive storage quota has been exceeded."}}),
+        (403, {"error": {"message": "Forbidden", "errors": [{"reason": "dailyLimitExceededUnreg"}]}}),
+        (400, {"error": {"message": "name: 'rate limit exceeded' is taken", "type": "invalid_request_error"}}),
+        (400, {"error": {"message": "(#100) Invalid parameter", "code": 100}}),
+    ],
+)
+def test_what_only_sounds_like_a_quota_ends_the_job(status, body):
+    found = refusal_of(body, status)
+    assert found.push_back is None
+    assert not is_retryable(found, repeatable=True)
+
+
+@every_case(("status", "told", "again"), [(409, "true", True), (500, "false", False), (449, None, True)])
+def test_an_api_that_says_whether_to_ask_again_is_obeyed(status, told, again):
+    found = refusal_of({}, status, **({"Stripe-Should-Retry": told} if told else {}))
+    assert is_retryable(found, repeatable=True) is again
+    assert not is_retryable(found, repeatable=False)

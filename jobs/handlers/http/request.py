@@ -14,11 +14,13 @@ from jobs.states import CallType
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
 from queueops.core.values.written import member
+from ratelimits.feedback import PushBack
 
 from .answers import excerpt_of, json_of, secrets_in, storable, text_of
 from .connections import shared_client
 from .credential import credential_faults, forget_token_of, shown_of
 from .payload import HttpRequest, outbound_policy
+from .throttled import throttled
 
 # The headers of an answer that are worth keeping: never Set-Cookie.
 KEPT_HEADERS = frozenset(
@@ -87,6 +89,8 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
         response, secrets = await send()
     if not request.expects(response.status):
         raise _unexpected(request, response, secrets)
+    if found := throttled(response):
+        raise _refused(request, response, found, secrets)
     return Done(
         {
             "status": response.status,
@@ -115,6 +119,22 @@ def _kept_headers(headers: Mapping[str, str], secrets: tuple[str, ...]) -> dict[
         for name, value in headers.items()
         if name.lower() in KEPT_HEADERS or name.lower().startswith(KEPT_HEADER_PREFIXES)
     }
+
+
+def _refused(
+    request: HttpRequest, response: OutboundResponse, found: PushBack, secrets: tuple[str, ...]
+) -> ProviderError:
+    """Return the error of a call that was refused for a quota under the status of a success."""
+    excerpt = excerpt_of(response, secrets)
+    return ProviderError(
+        HTTPStatus.TOO_MANY_REQUESTS.value,
+        f"{request.method} was answered with {response.status}, and refused for a quota: {excerpt}",
+        code="throttled",
+        retry_after=found.retry_after,
+        outcome="answered",
+        details={"headers": _kept_headers(response.headers, secrets), "excerpt": excerpt},
+        push_back=found,
+    )
 
 
 def _unexpected(request: HttpRequest, response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderError:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_RETRY_AFTER_SECONDS = 86_400.0
-MAY_SPEAK_OF_A_QUOTA = frozenset({403, 413, 429, 498})  # statuses that may be due to a quota; a 429 always is
+# Statuses that may be due to a quota. A 429 always is, and a 420, which is older.
+MAY_SPEAK_OF_A_QUOTA = frozenset({400, 403, 413, 420, 429, 498})
 A_MOMENT = 1_000_000_000.0  # a larger number is a time since 1970, in seconds, and no span
 MILLISECONDS = 100 * A_MOMENT  # a larger number is a time since 1970 in milliseconds
 CLOCKS_DIFFER_SECONDS = 5.0
