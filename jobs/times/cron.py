@@ -34,6 +34,7 @@ SHARES = 2**32
 
 
 FIELD_NAMES = ("minute", "hour", "day of the month", "month", "day of the week")
+MOST_STEPS = (60, 24, 31, 12, 7)  # of each field
 FOR_WORDS = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -128,6 +129,7 @@ class Times:
                 raise BadTimes("cron", "It never fires: there is no such day.")
         except CronSimError:
             raise BadTimes("cron", _unread(self.cron)) from None
+        _check_steps(self.cron)
         following = next(self.after(now), None)
         if following is None:
             raise BadTimes("ends_at", "It ends before it fires.")
@@ -217,6 +219,19 @@ class Times:
         most = min(self.jitter_seconds, int((next_due_at - due_at).total_seconds()))
         digest = hashlib.sha256(f"{self.seed} {due_at.isoformat()}".encode()).digest()
         return timedelta(seconds=int.from_bytes(digest[:4]) * most // SHARES)
+
+
+def _check_steps(cron: str) -> None:
+    """
+    Refuse a step beyond its field. Cron begins each field anew, so */90 is once an hour, which nobody means by it.
+
+    Raises:
+        BadTimes
+    """
+    for name, most, text in zip(FIELD_NAMES, MOST_STEPS, cron.split(), strict=True):
+        for step in (part.partition("/")[2] for part in text.split(",")):
+            if step.isdigit() and int(step) > most:
+                raise BadTimes("cron", f"It would not go every {step}: steps of the {name} begin anew after {most}.")
 
 
 def _meant(cron: str) -> str:

@@ -229,7 +229,8 @@ def test_the_end_is_the_last_moment():
 REFUSED = {
     "0 0 30 2 *": "cron", "0 0 31 4,6 *": "cron", "* * * *": "cron", "* * * * * *": "cron", "61 * * * *": "cron",
     "x": "cron", "": "cron", "0 0 * * 5-2": "cron", "@daily": "cron", "*/0 * * * *": "cron",
-    "0 0 * * " + "1," * 60 + "1": "cron",
+    "0 0 * * " + "1," * 60 + "1": "cron", "*/61 * * * *": "cron", "5,10-50/90 * * * *": "cron", "0 */25 * * *": "cron",
+    "0 0 */32 * *": "cron", "0 0 1 */13 *": "cron", "0 0 * * */8": "cron",
 }  # fmt: skip
 
 
@@ -240,9 +241,14 @@ def test_what_never_fires_or_cannot_be_read_is_refused(cron):
     assert refused.value.field == REFUSED[cron]
 
 
+@every_case("cron", ["*/60 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *", "0 0 * * */7"])
+def test_a_step_may_be_as_long_as_its_field(cron):
+    Times(cron).check(at("2026-01-01 00:00"))
+
+
 def test_what_cannot_be_read_is_named_with_its_field_and_what_may_be_meant():
     said = {}
-    for cron in ("@daily", "0 0 ? * MON", "0 0 * * fri-mon", "61 * * * *", "0 0 31 4 *", "* * * *"):
+    for cron in ("@daily", "0 0 ? * MON", "0 0 * * fri-mon", "61 * * * *", "*/90 * * * *", "0 0 31 4 *", "* * * *"):
         with pytest.raises(BadTimes) as refused:
             Times(cron).check(at("2026-01-01 00:00"))
         said[cron] = str(refused.value)
@@ -253,6 +259,7 @@ def test_what_cannot_be_read_is_named_with_its_field_and_what_may_be_meant():
             "It cannot be read: fri-mon is no day of the week; a range goes upwards, and commas stand between several."
         ),
         "61 * * * *": "It cannot be read: 61 is no minute.",
+        "*/90 * * * *": "It would not go every 90: steps of the minute begin anew after 60.",
         "0 0 31 4 *": "It never fires: there is no such day.",
         "* * * *": "Write five fields: minute, hour, day of the month, month, day of the week.",
     }
