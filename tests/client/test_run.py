@@ -173,7 +173,16 @@ def test_a_forecast_takes_as_large_a_file_as_a_batch(command, tmp_path):
 
 
 @every_case(
-    ("wrote", "cell"), [("=1+1", "'=1+1"), ("-5", "-5"), ("-5 of them", "'-5 of them"), ("fox", "fox"), (-5, -5)]
+    ("wrote", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\n=1+1", "'\n=1+1"),
+        ("-5", "-5"),
+        ("-5 of them", "'-5 of them"),
+        ("fox", "fox"),
+        (-5, -5),
+    ],
 )
 def test_a_text_of_a_model_is_never_a_formula(wrote, cell):
     from queueops_client.cli.rows import no_formula

@@ -74,7 +74,7 @@ def test_an_export_is_read_while_it_is_sent_and_keeps_no_connection(monkeypatch)
 
 
 @pytest.mark.proves("S13")
-@every_case("start", ["=", "+", "-", "@", "\t", "\r"])
+@every_case("start", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
 def test_no_csv_cell_can_act_as_a_formula(start):
     [[cell, number]] = csv.reader(io.StringIO(csv_line([f"{start}cmd|' /C calc'!A0", -1]), newline=""))
     assert cell == f"'{start}cmd|' /C calc'!A0"

@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# The last four are wide signs, which a Japanese spreadsheet reads as the first four (OWASP, CSV injection).
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def csv_line(cells: Iterable[Any]) -> str:

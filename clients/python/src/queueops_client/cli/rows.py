@@ -16,7 +16,8 @@ from queueops_client.cli.files import BadFile, opened, parsed, table_of
 
 Row = Mapping[str, Any]
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# The last four are wide signs, which a Japanese spreadsheet reads as the first four (OWASP, CSV injection).
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ENDINGS = (".csv", ".tsv", ".ndjson", ".jsonl", ".parquet")
 FOLDER_COLUMNS = ("file", "text")
 
