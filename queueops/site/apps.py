@@ -2,6 +2,7 @@ from typing import Any
 
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
+from django.urls.converters import UUIDConverter
 
 OURS = ("queueops.", "ratelimits", "jobs", "dashboards")
 
@@ -16,6 +17,8 @@ class SiteConfig(AppConfig):
 
         from . import checks  # noqa: F401 - registers them
 
+        # Swift writes ids in capitals. Without this, every address of one would be unknown.
+        UUIDConverter.regex = f"(?i:{UUIDConverter.regex})"
         for config in apps.get_app_configs():
             if config.name.startswith(OURS):
                 read_statements(config.name)

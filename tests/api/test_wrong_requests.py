@@ -26,6 +26,13 @@ def test_a_method_that_no_view_has_is_not_allowed_though_a_view_has_something_of
     assert faults == {}
 
 
+def test_an_id_in_capitals_is_the_same_id():
+    job = make_job()
+    answer = Api(key_for(job.project_id)).get(f"/jobs/{str(job.pk).upper()}/")
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["id"] == str(job.pk)
+
+
 def test_of_very_many_wrong_fields_some_are_told_and_how_many_more_there_are():
     spec = {**SPEC, **{f"wrong_{number}": 1 for number in range(1_000)}}
     answer = Api(key_for("acme")).send("POST", "/jobs/", json.dumps(spec))
