@@ -30,18 +30,18 @@ ANSWER_SECONDS = 120.0
 BY_THE_APIS_NAMES = {
     *("submit", "jobs", "batches", "dead_letters", "schedules", "fires", "audit"),
     *("webhooks", "deliveries", "heard_jobs", "windows", "create_window", "change_window"),
-    *("allowances", "create_allowance", "change_allowance"),
+    *("allowances", "create_allowance", "change_allowance", "operations"),
     *("create_schedule", "preview_schedule", "change_schedule", "create_webhook", "change_webhook"),
 }  # methods whose options travel as they are
 STREAMS = {
     *("jobs", "batches", "dead_letters", "results", "watch", "schedules", "fires", "audit"),
-    *("webhooks", "deliveries", "heard_jobs", "windows", "allowances"),
+    *("webhooks", "deliveries", "heard_jobs", "windows", "allowances", "operations"),
 }
 PLAIN: Mapping[str, type[Record]] = {
     "project": Project,
     "forecast": Forecast,
     "send_webhook_again": SentAgain,
-    **dict.fromkeys(("cancel_jobs", "requeue", "discard"), Moved),
+    **dict.fromkeys(("cancel_jobs", "change_jobs_priority", "reschedule_jobs", "requeue", "discard"), Moved),
     **dict.fromkeys(("pause_batch", "resume_batch", "pause_project", "resume_project"), Paused),
 }
 Messages = queue.SimpleQueue[dict[str, Any]]

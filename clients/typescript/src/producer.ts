@@ -103,6 +103,11 @@ export interface BatchOptions {
   idempotencyKey?: string;
 }
 
+export interface Rescheduling {
+  delaySeconds: number;
+  reason?: string;
+}
+
 export interface Requeueing {
   /** Replaces the payload of each failed job. */
   payload?: Record<string, unknown>;
@@ -224,6 +229,15 @@ export class QueueOps {
     return new Operation((await this.#request("GET", `/operations/${idOf(operation)}/`)).body);
   }
 
+  /**
+   * Iterate over the project's operations, newest first.
+   *
+   * @param filters The filters of `GET /operations/`: action, status, created_after, created_before.
+   */
+  operations(filters: Filters = {}): AsyncGenerator<Operation, void, undefined> {
+    return this.#list("/operations/", Operation, filters, PAGE_SIZE);
+  }
+
   /** Return the batch or job with this id, or the present state of a record. */
   async find(target: Target): Promise<Subject> {
     return await this.#find(target, {});
@@ -260,6 +274,10 @@ export class QueueOps {
    */
   deadLetters(filters: Filters = {}): AsyncGenerator<DeadLetter, void, undefined> {
     return this.#list("/dead-letters/", DeadLetter, filters, SMALL_PAGE_SIZE);
+  }
+
+  async deadLetter(letter: string | DeadLetter): Promise<DeadLetter> {
+    return new DeadLetter((await this.#request("GET", `/dead-letters/${idOf(letter)}/`)).body);
   }
 
   /**
@@ -353,6 +371,48 @@ export class QueueOps {
   /** Cancel jobs, at most 10,000, except those that have ended. */
   async cancelJobs(jobs: Iterable<string | Job>, { reason = "" } = {}): Promise<Moved> {
     return await this.#act("/jobs/cancel/", { ids: Array.from(jobs, idOf), reason });
+  }
+
+  /**
+   * Change the priority of a job that waits.
+   *
+   * @throws Conflict: the job does not wait.
+   */
+  async changeJobPriority(job: string | Job, priority: Priority, { reason = "" } = {}): Promise<Job> {
+    return new Job(await this.#act(`/jobs/${idOf(job)}/priority/`, { priority, reason }));
+  }
+
+  /** Change the priority of jobs, at most 10,000, except those that do not wait. */
+  async changeJobsPriority(jobs: Iterable<string | Job>, priority: Priority, { reason = "" } = {}): Promise<Moved> {
+    return await this.#act("/jobs/priority/", { ids: Array.from(jobs, idOf), priority, reason });
+  }
+
+  /** Begin to change the priority of a batch's waiting jobs: with `canary` so many first, as `retryBatch`. */
+  async changeBatchPriority(
+    batch: AnyBatch,
+    priority: Priority,
+    { canary, reason = "" }: { canary?: number; reason?: string } = {},
+  ): Promise<Operation> {
+    return new Operation(await this.#act(`/batches/${idOf(batch)}/priority/`, { priority, canary, reason }));
+  }
+
+  /**
+   * Let a job that waits begin so many seconds from now; 0: as soon as possible.
+   *
+   * @throws Conflict: the job does not wait.
+   */
+  async rescheduleJob(job: string | Job, { delaySeconds, reason = "" }: Rescheduling): Promise<Job> {
+    return new Job(await this.#act(`/jobs/${idOf(job)}/schedule/`, { delay_seconds: delaySeconds, reason }));
+  }
+
+  /** Let jobs, at most 10,000, begin so many seconds from now, except those that do not wait. */
+  async rescheduleJobs(jobs: Iterable<string | Job>, { delaySeconds, reason = "" }: Rescheduling): Promise<Moved> {
+    return await this.#act("/jobs/schedule/", { ids: Array.from(jobs, idOf), delay_seconds: delaySeconds, reason });
+  }
+
+  /** Stop an operation; what it has done stays done, and one that has ended is left alone. */
+  async cancelOperation(operation: string | Operation, { reason = "" } = {}): Promise<Operation> {
+    return new Operation(await this.#act(`/operations/${idOf(operation)}/cancel/`, { reason }));
   }
 
   /**
@@ -642,6 +702,23 @@ export class QueueOps {
   /** Change a webhook; fields that are left out stay as they are. A new `jobs` replaces the whole filter. */
   async changeWebhook(webhook: string | Webhook, changes: WebhookChanges): Promise<Webhook> {
     return new Webhook(await this.#store("PATCH", `/webhooks/${idOf(webhook)}/`, changes));
+  }
+
+  /**
+   * Give a webhook another signing secret.
+   *
+   * The returned `secret` is shown only now. After a lost answer it is null: change it again with an overlap of 0.
+   *
+   * @param options.overlapSeconds So long the former secret signs, too; a day by default. 0: it signs nothing from now
+   *     on.
+   * @throws Conflict: the former secret still signs (`secret_changing`), and the overlap is not 0.
+   */
+  async changeWebhookSecret(
+    webhook: string | Webhook,
+    { overlapSeconds, reason = "" }: { overlapSeconds?: number; reason?: string } = {},
+  ): Promise<Webhook> {
+    const path = `/webhooks/${idOf(webhook)}/secret/`;
+    return new Webhook(await this.#act(path, { overlap_seconds: overlapSeconds, reason }));
   }
 
   /** Send a signed test, also to a webhook that is switched off; `deliveries` says what became of it. */

@@ -116,7 +116,7 @@ export interface AuditEntry extends AuditFields {}
 export class AuditEntry extends Row<AuditFields> {}
 
 type WebhookFields = Schemas["Webhook"] & { secret?: string | null };
-/** An address that gets messages about ended batches and jobs. `secret`: only in the answer to its creation. */
+/** An address that gets messages about ended batches and jobs. `secret`: only when it is made or its secret changes. */
 export interface Webhook extends WebhookFields {}
 export class Webhook extends Row<WebhookFields> {}
 

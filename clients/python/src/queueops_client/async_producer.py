@@ -197,6 +197,15 @@ class AsyncQueueOps:
     async def operation(self, operation: Id | Operation) -> Operation:
         return await self._run(self._calls.operation(operation))
 
+    def operations(self, **filters: Any) -> AsyncIterator[Operation]:
+        """
+        Iterate over the project's operations, newest first.
+
+        Args:
+            filters: The filters of `GET /operations/`: action, status, created_after, created_before.
+        """
+        return self._iterate(self._calls.operations(filters))
+
     async def find(self, target: Target) -> Subject:
         """Return the batch or job with this id, or the present state of a record."""
         return await self._run(self._calls.subject(target))
@@ -230,6 +239,9 @@ class AsyncQueueOps:
             filters: The filters of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
         """
         return self._iterate(self._calls.dead_letters(filters))
+
+    async def dead_letter(self, letter: Id | DeadLetter) -> DeadLetter:
+        return await self._run(self._calls.dead_letter(letter))
 
     def results(self, batch: Id | AnyBatch) -> AsyncIterator[Result]:
         """
@@ -332,6 +344,42 @@ class AsyncQueueOps:
     async def cancel_jobs(self, jobs: Iterable[Id | Job], *, reason: str = "") -> Moved:
         """Cancel jobs, at most 10,000, except those that have ended."""
         return await self._run(self._calls.cancel_jobs(jobs, reason))
+
+    async def change_job_priority(self, job: Id | Job, priority: Priority, *, reason: str = "") -> Job:
+        """
+        Change the priority of a job that waits.
+
+        Raises:
+            Conflict: The job does not wait.
+        """
+        return await self._run(self._calls.change_job_priority(job, priority, reason))
+
+    async def change_jobs_priority(self, jobs: Iterable[Id | Job], priority: Priority, *, reason: str = "") -> Moved:
+        """Change the priority of jobs, at most 10,000, except those that do not wait."""
+        return await self._run(self._calls.change_jobs_priority(jobs, priority, reason))
+
+    async def change_batch_priority(
+        self, batch: Id | AnyBatch, priority: Priority, *, canary: int | None = None, reason: str = ""
+    ) -> Operation:
+        """Begin to change the priority of a batch's waiting jobs: with `canary` so many first, as `retry_batch`."""
+        return await self._run(self._calls.change_batch_priority(batch, priority, canary=canary, reason=reason))
+
+    async def reschedule_job(self, job: Id | Job, *, delay_seconds: float, reason: str = "") -> Job:
+        """
+        Let a job that waits begin so many seconds from now; 0: as soon as possible.
+
+        Raises:
+            Conflict: The job does not wait.
+        """
+        return await self._run(self._calls.reschedule_job(job, delay_seconds, reason))
+
+    async def reschedule_jobs(self, jobs: Iterable[Id | Job], *, delay_seconds: float, reason: str = "") -> Moved:
+        """Let jobs, at most 10,000, begin so many seconds from now, except those that do not wait."""
+        return await self._run(self._calls.reschedule_jobs(jobs, delay_seconds, reason))
+
+    async def cancel_operation(self, operation: Id | Operation, *, reason: str = "") -> Operation:
+        """Stop an operation; what it has done stays done, and one that has ended is left alone."""
+        return await self._run(self._calls.cancel_operation(operation, reason))
 
     async def retry_job(
         self,
@@ -660,6 +708,24 @@ class AsyncQueueOps:
     async def change_webhook(self, webhook: Id | Webhook, **changes: Unpack[WebhookChanges]) -> Webhook:
         """Change a webhook; fields that are left out stay as they are. A new `jobs` replaces the whole filter."""
         return await self._run(self._calls.change_webhook(webhook, changes))
+
+    async def change_webhook_secret(
+        self, webhook: Id | Webhook, *, overlap_seconds: int | None = None, reason: str = ""
+    ) -> Webhook:
+        """
+        Give a webhook another signing secret.
+
+        The returned `secret` is shown only now. After a lost answer it is None: change it again with an overlap of 0.
+
+        Args:
+            overlap_seconds: So long the former secret signs, too; a day by default. 0: it signs nothing from now on.
+
+        Raises:
+            Conflict: The former secret still signs (`secret_changing`), and the overlap is not 0.
+        """
+        return await self._run(
+            self._calls.change_webhook_secret(webhook, overlap_seconds=overlap_seconds, reason=reason)
+        )
 
     async def test_webhook(self, webhook: Id | Webhook, *, reason: str = "") -> Delivery:
         """Send a signed test, also to a webhook that is switched off; `deliveries` says what became of it."""

@@ -214,6 +214,29 @@ class Calls:
     def cancel_jobs(self, jobs: Iterable[Id | Job], reason: str) -> Steps[Moved]:
         return self._act("/jobs/cancel/", Moved, ids=[id_of(job) for job in jobs], reason=reason)
 
+    def change_job_priority(self, job: Id | Job, priority: str, reason: str) -> Steps[Job]:
+        return self._act(f"/jobs/{id_of(job)}/priority/", Job, priority=priority, reason=reason)
+
+    def change_jobs_priority(self, jobs: Iterable[Id | Job], priority: str, reason: str) -> Steps[Moved]:
+        ids = [id_of(job) for job in jobs]
+        return self._act("/jobs/priority/", Moved, ids=ids, priority=priority, reason=reason)
+
+    def change_batch_priority(
+        self, batch: Id | AnyBatch, priority: str, *, canary: int | None, reason: str
+    ) -> Steps[Operation]:
+        path = f"/batches/{id_of(batch)}/priority/"
+        return self._act(path, Operation, priority=priority, canary=canary, reason=reason)
+
+    def reschedule_job(self, job: Id | Job, delay_seconds: float, reason: str) -> Steps[Job]:
+        return self._act(f"/jobs/{id_of(job)}/schedule/", Job, delay_seconds=delay_seconds, reason=reason)
+
+    def reschedule_jobs(self, jobs: Iterable[Id | Job], delay_seconds: float, reason: str) -> Steps[Moved]:
+        ids = [id_of(job) for job in jobs]
+        return self._act("/jobs/schedule/", Moved, ids=ids, delay_seconds=delay_seconds, reason=reason)
+
+    def cancel_operation(self, operation: Id | Operation, reason: str) -> Steps[Operation]:
+        return self._act(f"/operations/{id_of(operation)}/cancel/", Operation, reason=reason)
+
     def retry_job(self, job: Id | Job, *, payload: Body | None, priority: str | None, note: str) -> Steps[Job]:
         path = f"/jobs/{id_of(job)}/retry/"
         return self._act(path, Job, payload=payload, priority=priority, note=note)
@@ -270,6 +293,12 @@ class Calls:
     def dead_letters(self, filters: Body) -> Steps[None]:
         # Smaller pages: each letter comes with its payload.
         return self._list("/dead-letters/", DeadLetter, filters, page_size=100)
+
+    def dead_letter(self, letter: Id | DeadLetter) -> Steps[DeadLetter]:
+        return self._read(f"/dead-letters/{id_of(letter)}/", DeadLetter)
+
+    def operations(self, filters: Body) -> Steps[None]:
+        return self._list("/operations/", Operation, filters)
 
     def results(self, batch: Id | AnyBatch) -> Steps[None]:
         for one in (yield from self._with_jobs(batch)):
@@ -357,6 +386,12 @@ class Calls:
     def change_webhook(self, webhook: Id | Webhook, changes: Body) -> Steps[Webhook]:
         answer = yield from self._store("PATCH", f"/webhooks/{id_of(webhook)}/", encoded_webhook(changes))
         return Webhook.of(answer.body)
+
+    def change_webhook_secret(
+        self, webhook: Id | Webhook, *, overlap_seconds: int | None, reason: str
+    ) -> Steps[Webhook]:
+        path = f"/webhooks/{id_of(webhook)}/secret/"
+        return self._act(path, Webhook, overlap_seconds=overlap_seconds, reason=reason)
 
     def test_webhook(self, webhook: Id | Webhook, reason: str) -> Steps[Delivery]:
         return self._act(f"/webhooks/{id_of(webhook)}/test/", Delivery, reason=reason)

@@ -49,6 +49,9 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
             "begins_at",
             "ends_at",
             "next_fire_at",
+            "failing_since",
+            "paused_at",
+            "two_signatures_until",
         ),
         _moment,
     ),
@@ -409,7 +412,10 @@ class Webhook(Record):
         jobs: Which ended jobs it is told of, by `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and `batch_id`; None:
             of none.
         most_jobs: The most ended jobs in one message.
-        secret: The secret that signs its messages; only in the answer to its creation.
+        failing_since: Since when it has accepted nothing.
+        paused_because: `silent` or `gone`; empty: it is not paused.
+        two_signatures_until: Until then the secret before the last change signs, too.
+        secret: The secret that signs its messages; only in the answers to its creation and to a change of the secret.
     """
 
     id: UUID
@@ -418,6 +424,10 @@ class Webhook(Record):
     batches: bool = True
     jobs: Mapping[str, Any] | None = None
     most_jobs: int | None = None
+    failing_since: datetime | None = None
+    paused_at: datetime | None = None
+    paused_because: str = ""
+    two_signatures_until: datetime | None = None
     secret: str | None = None
     created_at: datetime | None = None
 
