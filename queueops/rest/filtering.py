@@ -29,9 +29,22 @@ class StrictFilterBackend(DjangoFilterBackend):
         if filterset is None:
             return queryset
         if not filterset.is_valid():
-            raise InvalidQuery(fields={name: list(map(str, errors)) for name, errors in filterset.errors.items()})
+            raise InvalidQuery(fields=_worded(filterset.form))
         found: QuerySet[Any] = filterset.qs
         return found
+
+
+def _worded(form: forms.Form) -> dict[str, list[str]]:
+    """Word the errors of a form; Django's own words for a wrong choice do not say which there are."""
+    return {
+        name: [
+            f"{error.params['value']!r} is none of {', '.join(str(key) for key, _ in form.fields[name].choices if key)}"
+            if error.code == "invalid_choice" and error.params
+            else str(error.messages[0])
+            for error in errors
+        ]
+        for name, errors in form.errors.as_data().items()
+    }
 
 
 def refuse_unknown(request: Request, known: set[str]) -> None:
@@ -44,7 +57,7 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
         if name not in known:
             fields[name] = [f"unknown; known are {', '.join(sorted(known))}"]
         elif len(values) > 1:
-            fields[name] = ["given more than once"]
+            fields[name] = ["given more than once; where it takes several values, separate them by commas"]
         elif "\0" in values[0]:
             fields[name] = ["NUL characters are not allowed"]
         elif not values[0].strip():

@@ -74,6 +74,19 @@ def test_a_parameter_that_is_wrong_or_unknown_is_refused_by_name(api: Api):
     assert faults_of({query: api.get(f"/jobs/?{query}") for query in WRONG}, 400, "invalid_query", WRONG) == {}
 
 
+def test_a_refused_parameter_says_what_is_taken(api: Api):
+    """Also where the filter was made from the column's choices."""
+    for path, name, words in (
+        ("/jobs/?state=queued,nope", "state", "'nope' is none of queued, "),
+        ("/limits/?scope=nope", "scope", "'nope' is none of global, project, "),
+        ("/jobs/?state=queued&state=failed", "state", "separate them by commas"),
+        ("/usage/?month=13", "month", "2026-03"),
+        ("/usage/events/?user_id=018f6a52-0000-7000-8000-000000000001&month=2026-3", "month", "2026-03"),
+    ):
+        [told] = error_of(api.get(path), 400)["fields"][name]
+        assert words in told, path
+
+
 def test_a_cursor_of_another_list_is_refused(api: Api):
     make_jobs(4)
     cursor = api.get("/jobs/?page_size=3").json()["next_cursor"]

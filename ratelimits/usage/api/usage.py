@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 import django_filters
+from django.core.validators import RegexValidator
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -65,7 +66,9 @@ def of_user(rows: QuerySet[Row], user_id: UUID | None) -> QuerySet[Row]:
 
 class UserMonthFilterSet(FilterSet):
     user_id = django_filters.UUIDFilter()
-    month = django_filters.CharFilter(field_name="month_year")
+    month = django_filters.CharFilter(
+        field_name="month_year", validators=[RegexValidator(r"\A\d{4}-(0[1-9]|1[0-2])\Z", "Write it as 2026-03")]
+    )
 
 
 class UsageEventFilterSet(UserMonthFilterSet):
