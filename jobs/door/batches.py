@@ -80,7 +80,7 @@ def window_of(text: Any) -> timedelta:
     if window is None or window > MAX_WINDOW:
         raise BadDoorRequest(
             f"completion_window is 24h, or minutes, hours or days up to {MAX_WINDOW.days}d, such as 90m.",
-            fields={"completion_window": ["such as 24h"]},
+            fields={"completion_window": ["is 24h, or minutes"]},
         )
     return window
 
@@ -100,7 +100,7 @@ def check_metadata(given: Any) -> Mapping[str, str] | None:
         raise BadDoorRequest(
             f"metadata is an object of at most {MAX_METADATA_PAIRS} texts, each of at most {MAX_METADATA_VALUE_LENGTH}"
             " characters.",
-            fields={"metadata": ["not as wanted"]},
+            fields={"metadata": ["an object of at most"]},
         )
     return dict(given)
 
@@ -188,7 +188,8 @@ def refused_requests(batch: DoorBatch) -> RequestsRefused:
         where, said = fault_of(error["fields"], error["message"])
         told.append(f"{place}: {where}: {said}" if where else f"{place}: {said}")
     count = batch.error_count
-    return RequestsRefused(f"{count:,} of the requests are not valid; none was accepted. {' '.join(told)}")
+    how_many = "1 request is" if count == 1 else f"{count:,} requests are"
+    return RequestsRefused(f"{how_many} not valid; none was accepted. {' '.join(told)}")
 
 
 def same_again(batch: DoorBatch, *, key: str) -> DoorBatch | None:

@@ -97,16 +97,19 @@ def _parts(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def id_in(text: str, prefix: str) -> UUID:
+def id_in(text: str, prefix: str, *, field: str = "id") -> UUID:
     """
     Read an id that a door gave, such as `batch_<32 digits>`.
+
+    Args:
+        field: The field of the request that has it.
 
     Raises:
         NoSuchObject
     """
     if text.startswith(prefix) and _DIGITS.fullmatch(text[len(prefix) :]):
         return UUID(text[len(prefix) :])
-    raise NoSuchObject(f"There is nothing with the id {text[:80]!r}.", fields={"id": ["no such object"]})
+    raise NoSuchObject(f"There is nothing with the id {text[:80]!r}.", fields={field: ["nothing with the id"]})
 
 
 def find_file(file_id: UUID, *, project_id: str, field: str = "id") -> DoorFile:
@@ -124,7 +127,7 @@ def find_file(file_id: UUID, *, project_id: str, field: str = "id") -> DoorFile:
 
 
 def _no_file(file_id: UUID, field: str = "id") -> NoSuchObject:
-    return NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={field: ["no such file"]})
+    return NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={field: ["There is no file"]})
 
 
 def read_file(name: str, *, project_id: str, most_bytes: int) -> bytes:

@@ -111,7 +111,7 @@ def route_for(routes: Sequence[ModelRoute], model: str, provider: Protocol) -> M
         raise NoModelRoute(
             f"The route {fitting[0].pattern!r} leads to {fitting[0].provider}, and this request is {provider.value}'s: "
             f"nothing is translated here. Make a route for {model!r} to {provider.value}, or ask by llm.generate.",
-            fields={"model": ["speaks another protocol"]},
+            fields={"model": ["nothing is translated here"]},
         )
     return found
 

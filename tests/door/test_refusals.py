@@ -73,6 +73,7 @@ def test_openais_words(*, door: Door, path: str, body: Any, status: int, code: s
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param), error
     assert error["type"] == "invalid_request_error"
+    assert f" {param}: " not in error["message"], "it is told twice"
     assert error["message"]
 
 
@@ -139,7 +140,7 @@ def test_a_word_of_streams_is_refused_as_streams_are(door: Door):
         ({"metadata": {f"k{n}": "" for n in range(17)}}, "metadata"),
         ({"metadata": {"a": "x" * 513}}, "metadata"),
         ({"input_file_id": "file-" + "0" * 32}, "input_file_id"),
-        ({"input_file_id": "x"}, "id"),
+        ({"input_file_id": "x"}, "input_file_id"),
     ],
 )
 def test_a_batch_whose_options_are_not_valid(door: Door, given: dict[str, Any], param: str):
@@ -205,6 +206,7 @@ def test_every_status_has_the_doors_form(
     answer = door.client.generic(method, f"/anthropic/v1/{path}")
     told = answer.json()
     assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", anthropic)
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]  # Anthropic's clients read the first alone
 
 
 @every_case(("status", "kind"), [(402, "billing_error"), (504, "timeout_error"), (529, "overloaded_error")])

@@ -68,7 +68,7 @@ class MessageBatches(DoorView):
         given, text = self.document(raw)
         refuse_unknown_members(given, ("requests",))
         if not isinstance(given.get("requests"), list):
-            raise BadDoorRequest("requests is a list of {custom_id, params}.", fields={"requests": ["a list"]})
+            raise BadDoorRequest("requests is a list of {custom_id, params}.", fields={"requests": ["is a list"]})
         texts = elements(member(text, "requests") or "") or []
         made = batches.batch_of_requests(
             lambda reader: _jobs(reader, given["requests"], texts),
@@ -149,7 +149,7 @@ class ClaudeModelOf(DoorView):
 
     def get(self, request: Request, name: str) -> Response:
         if service_of_model(name, self.caller.project_id) is None:
-            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["not known"]})
+            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["No route takes the model"]})
         return Response(_model_answer(name))
 
 

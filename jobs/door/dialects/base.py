@@ -96,7 +96,7 @@ class DoorView(ApiView):
             NoSuchObject
         """
         text = self.request.query_params.get(name)
-        return None if text is None else id_in(text, prefix)
+        return None if text is None else id_in(text, prefix, field=name)
 
 
 class SingleCall(DoorView):

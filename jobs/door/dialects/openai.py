@@ -134,12 +134,12 @@ class Batches(DoorView):
         refuse_unknown_members(given, ("input_file_id", "endpoint", "completion_window", "metadata"))
         endpoint = given.get("endpoint")
         if endpoint not in ENDPOINTS:
-            raise BadDoorRequest(f"endpoint is one of {', '.join(ENDPOINTS)}.", fields={"endpoint": ["not known"]})
+            raise BadDoorRequest(f"endpoint is one of {', '.join(ENDPOINTS)}.", fields={"endpoint": ["is one of"]})
         name = given.get("input_file_id")
         if not isinstance(name, str):
             raise BadDoorRequest("input_file_id is missing.", fields={"input_file_id": ["missing"]})
         made = batches.batch_of_file(
-            id_in(name, FILE),
+            id_in(name, FILE, field="input_file_id"),
             project_id=self.caller.project_id,
             actor=self.caller.actor,
             endpoint=endpoint,
@@ -213,7 +213,7 @@ class ModelOf(DoorView):
     def get(self, request: Request, name: str) -> Response:
         found = service_of_model(name, self.caller.project_id)
         if found is None:
-            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["not known"]})
+            raise NoSuchObject(f"No route takes the model {name!r}.", fields={"model": ["No route takes the model"]})
         return Response(_model_answer(name, found))
 
 
@@ -414,7 +414,7 @@ def _response(view: DoorView, name: str) -> Job:
         raise NoSuchObject(
             f"There is no response {name[:80]!r} here. By its id a response is found that was created with "
             "background=True; the answer of another is at answers/ and the id in its header X-QueueOps-Job.",
-            fields={"id": ["no such object"]},
+            fields={"id": ["There is no response"]},
         ) from None
 
 
@@ -474,6 +474,6 @@ def _kept(given: dict[str, str]) -> timedelta:
         return files.MAX_KEPT
     if anchor != "created_at" or seconds is None or not _SECONDS.fullmatch(seconds):
         raise BadDoorRequest(
-            "expires_after is an anchor, created_at, and seconds.", fields={"expires_after": ["created_at and seconds"]}
+            "expires_after is an anchor, created_at, and seconds.", fields={"expires_after": ["an anchor, created_at"]}
         )
     return timedelta(seconds=int(seconds))

@@ -41,8 +41,8 @@ MAX_BODY_DEPTH = MAX_JSON_DEPTH - 10
 OURS = {
     "stream": "is set by the payload's stream",
     "stream_options": "is set by the payload's stream",
-    "service_tier": "is chosen by the way that a job goes",
-    "serviceTier": "is chosen by the way that a job goes",
+    "service_tier": "is chosen by the way that a job goes: leave it out",
+    "serviceTier": "is chosen by the way that a job goes: leave it out",
     "background": "would be answered before the work is done; the queue waits for you",
 }
 TIERS = {"service_tier": ("auto", "default")}  # values that have no effect

@@ -50,8 +50,8 @@ OURS = {
     "maxOutputTokens": _INSTEAD.format("max_output_tokens"),
     "n": "would bring several answers; submit several jobs",
     "candidateCount": "would bring several answers; submit several jobs",
-    "service_tier": "is chosen by the way that a job goes",
-    "serviceTier": "is chosen by the way that a job goes",
+    "service_tier": "is chosen by the way that a job goes: leave it out",
+    "serviceTier": "is chosen by the way that a job goes: leave it out",
 }
 
 _ASCII_NAME = r"^[A-Za-z0-9@][A-Za-z0-9._:/@-]{0,99}$"

@@ -13,10 +13,12 @@ from django.utils.http import http_date
 
 from queueops.core.telemetry.logs import tell_of
 from queueops.core.web.asking import being_answered
+from queueops.core.web.error_forms import ANTHROPIC_DOOR
 
 logger = getLogger(__name__)
 
 HEADER = "X-Request-Id"
+ANTHROPICS = "request-id"  # Anthropic's clients read no other; docs/reference/wire-facts.md
 # A proxy's name for the request is kept if it has this form; other texts could forge a line or fill the log.
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SLOW_REQUEST_SECONDS = 2.0
@@ -43,5 +45,7 @@ class RequestLog:
         if seconds >= SLOW_REQUEST_SECONDS:
             logger.warning("%s %s took %.1f s", request.method, request.path, seconds)
         response.headers.setdefault(HEADER, name)  # a door's answer is named by its job, as official clients read it
+        if request.path.startswith(ANTHROPIC_DOOR):
+            response.headers.setdefault(ANTHROPICS, name)
         response.headers.setdefault("Date", http_date())  # daphne sends no Date, and clients correct their clocks by it
         return response
