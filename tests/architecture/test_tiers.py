@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import subprocess
 import sys
 import threading
@@ -109,8 +110,18 @@ def carry_out(body, *marks: str) -> Any:
     return item.user_properties
 
 
-def start_process():
-    sys.audit("subprocess.Popen", "true", ["true"], None, None)
+def start_program():
+    subprocess.Popen(["true"]).wait()
+
+
+def start_program_by_the_system():
+    os.waitpid(os.posix_spawnp("true", ["true"], os.environ), 0)
+
+
+def fork():
+    if not (pid := os.fork()):
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def start_thread():
@@ -126,7 +137,8 @@ def compute():
 
 
 def test_a_test_that_starts_what_its_marks_do_not_tell_fails():
-    for body, mark in ((start_process, "process"), (start_thread, "concurrency")):
+    for body in (start_program, start_program_by_the_system, fork, start_thread):
+        mark = "concurrency" if body is start_thread else "process"
         carry_out(body, mark)
         with pytest.raises(pytest.fail.Exception, match="without the mark it starts"):
             carry_out(body)
