@@ -17,6 +17,7 @@ from uuid import UUID
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import one_line, storable
 from jobs.handlers.llm.access import key_of
+from queueops.core.values.retry_after import their_now
 
 if TYPE_CHECKING:
     from jobs.handlers.registry import Done
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Ending = Literal["completed", "expired", "cancelled", "failed"]
 CLOCK_IS_WRONG = timedelta(hours=1)  # the most by which our clock and a provider's may differ
+LIST_SLACK = timedelta(minutes=2)
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -285,8 +287,22 @@ async def custom_ids(api: BatchApi, send: Send, access: Access, remote: Remote) 
     return found
 
 
+class _Clocked:
+    """Makes calls, and notes how far the provider's clock is ahead of the database's, as the first answer tells."""
+
+    def __init__(self, send: Send, now: float) -> None:
+        self._send, self._now = send, now
+        self.ahead: timedelta | None = None
+
+    async def __call__(self, method: str, url: str, **given: Any) -> OutboundResponse:
+        response = await self._send(method, url, **given)
+        if self.ahead is None:
+            self.ahead = timedelta(seconds=their_now(response.headers) - self._now)
+        return response
+
+
 async def find_batch(
-    api: BatchApi, send: Send, access: Access, intent: Intent, *, known: frozenset[str]
+    api: BatchApi, send: Send, access: Access, intent: Intent, *, known: frozenset[str], now: float
 ) -> Remote | None:
     """
     Look for the provider's batch that was created for this intent.
@@ -294,24 +310,27 @@ async def find_batch(
     If the list does not show QueueOps's id, a candidate has as many lines as the intent, was created later, and belongs
     to no other intent. If it has ended, its first result must have the intent's id. A single candidate that has not
     ended is taken for the intent's batch: otherwise a second would be created and paid for. Its results prove it later.
+    The provider's clock says when a batch was created, and its answers say how that clock differs from ours.
 
     Args:
         known: The provider's ids of batches that belong to other intents.
+        now: Seconds since 1970 by the clock of `intent.created_at`.
 
     Raises:
         ProviderError: Several batches that have not ended may be the intent's: nobody can tell yet which one is.
     """
     working: list[Remote] = []
-    # A batch found by its id cannot be another intent's, so the search begins earlier, by as much as clocks may differ.
-    since = intent.created_at - (CLOCK_IS_WRONG if api.names_batches else timedelta())
-    async for remote in api.listed(send, access, since=since):
+    clocked = _Clocked(send, now)
+    async for remote in api.listed(clocked, access, since=intent.created_at - CLOCK_IS_WRONG):
         if api.names_batches:
             if remote.intent == intent.id:
                 return remote
         elif remote.id in known or remote.lines != intent.count:
             continue
         elif remote.ending is None:
-            working.append(remote)
+            begun = intent.created_at + (clocked.ahead or timedelta())
+            if remote.made_at is None or remote.made_at >= begun - LIST_SLACK:
+                working.append(remote)
         elif batch_of(await first_custom_id(api, send, access, remote)) == intent.id:
             return remote
     if len(working) > 1:

@@ -165,7 +165,9 @@ class Step:
         # Late lines are UNANSWERED by now: without them the count would match no batch.
         sent = batch.all_lines.filter(state__in=ProviderBatchLine.UNREAD).count()
         intent = Intent(batch.pk, batch.model, sent, batch.created_at)
-        found = self.calls.run(find_batch(api, self.calls.send, access, intent, known=known_ids(batch)))
+        found = self.calls.run(
+            find_batch(api, self.calls.send, access, intent, known=known_ids(batch), now=database_now())
+        )
         if found is not None:
             by_count = not api.names_batches and found.ending is None
             if by_count and (siblings := find_siblings(batch, sent)):

@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
+from jobs.handlers.batch_form import LIST_SLACK, Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.anthropic import BASE_URL, VERSION
 from queueops.tenancy.secrets.credentials import OpenCredential
 
-from .calls import JSON, LIST_SLACK, ask, compact, delete, listed_objects, moment, number, part, read_object, word
+from .calls import JSON, ask, compact, delete, listed_objects, moment, number, part, read_object, word
 
 PAGE_OF_BATCHES = 100
 

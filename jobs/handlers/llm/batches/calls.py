@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,6 @@ from queueops.core.values.written import dump_written
 
 MARK = "queueops_batch"  # the name under which a provider keeps our id, where it keeps names
 JSON = {"Content-Type": "application/json"}
-LIST_SLACK = timedelta(minutes=2)
 MAX_PAGES_LISTED = 200
 LIST_TOO_LONG = "list_too_long"
 MAX_ROW_COUNT = 2_147_483_647  # the largest count that a row takes

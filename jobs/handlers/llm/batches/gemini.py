@@ -12,13 +12,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
+from jobs.handlers.batch_form import LIST_SLACK, Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .calls import (
     JSON,
-    LIST_SLACK,
     MAX_PAGES_LISTED,
     ask,
     compact,

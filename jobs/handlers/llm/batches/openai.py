@@ -14,13 +14,12 @@ from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
+from jobs.handlers.batch_form import LIST_SLACK, Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.openai import root_of
 from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .calls import (
-    LIST_SLACK,
     LIST_TOO_LONG,
     MARK,
     ask,

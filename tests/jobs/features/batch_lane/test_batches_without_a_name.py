@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from jobs.features.batch_lane.steps.calls import CallLoop
@@ -128,6 +129,19 @@ def test_what_was_found_by_its_count_alone_is_not_cancelled(lane, sandbox):
     assert batch.cancelled_at is None
     assert "may be another's" in batch.error
     assert sandbox.batches()[0]["phase"] == "in_progress"
+
+
+@pytest.mark.parametrize("ahead", [600, 0])
+def test_a_batch_is_found_by_its_count_though_its_provider_has_another_time(lane, sandbox, moving_clock, ahead):
+    sandbox.turn(batches=LONG | {"lost_create_rate": 1})
+    lane.credential("anthropic")
+    lane.submit(3, provider="anthropic")
+    lane.tend()
+    moving_clock.move(seconds=ahead)
+    ProviderBatch.objects.update(created_at=F("created_at") + timedelta(seconds=600))  # else it is of before the row
+    lane.tend()
+    batch, made = ProviderBatch.objects.get(), 1 if ahead else 2
+    assert (batch.creations, batch.found_by_count, len(sandbox.batches())) == (made, made == 1, made)
 
 
 def test_of_two_that_work_at_the_provider_none_is_taken(lane, sandbox):
