@@ -266,6 +266,12 @@ def _notes(given: Mapping[str, Any], found: Collection[Key]) -> Iterator[str]:
     thoughts = given.get("output_cost_per_reasoning_token")
     if thoughts is not None and thoughts != given.get("output_cost_per_token"):
         yield "has another price for thoughts, which are counted as output: set that price by hand if jobs let it think"
+    if given.get("search_context_cost_per_query"):
+        yield "has a price for each search of the web, which is not counted: calls with searches cost more than is told"
+    specific = given.get("provider_specific_entry")
+    factor = specific.get("us") if isinstance(specific, dict) else None
+    if isinstance(factor, int | Decimal) and factor != 1:
+        yield f"costs {factor} times as much where it has to run in the US (inference_geo), which is not counted"
     if given.get("off_peak_pricing"):
         yield "costs less at some hours, and is counted by the price of the others"
 

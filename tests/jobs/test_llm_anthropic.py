@@ -44,6 +44,18 @@ def test_what_a_cache_had_is_part_of_the_input_and_told_apart():
     assert answer.used() == Usage(105, 80, 5, 110, written_tokens=15)
 
 
+def test_searches_of_the_web_are_told_though_no_amount_has_their_price():
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "server_tool_use": {"web_search_requests": 3, "web_fetch_requests": 0},
+    }
+    message = {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn", "usage": usage}
+    found = Generation()
+    ANTHROPIC.absorb(found, message)
+    assert found.result()["usage"]["web_searches"] == 3
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_cache_keeps_for_an_hour_is_told_apart(stream):
     answer = Generation()

@@ -58,6 +58,7 @@ _COUNTS = {
     "output_tokens": "output_tokens",
 }
 OF_CACHE_CREATION = {"ephemeral_1h_input_tokens": "cache_written_1h_tokens"}  # part of what was written
+_SEARCHES = {"web_search_requests": "web_searches"}  # each has a price, which is in no amount here
 _COUNTS_AT_FIRST = {theirs: ours for theirs, ours in _COUNTS.items() if ours != "output_tokens"}
 _INPUT = ("uncached_tokens", "cached_tokens", "cache_written_tokens")
 
@@ -136,6 +137,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     answer.count(told, _COUNTS if message is event else _COUNTS_AT_FIRST)
     if isinstance(told, dict):
         answer.count(told.get("cache_creation"), OF_CACHE_CREATION)
+        answer.count(told.get("server_tool_use"), _SEARCHES)
         answer.note(tier=told.get("service_tier"))
     usage = answer.usage
     if "uncached_tokens" in usage:

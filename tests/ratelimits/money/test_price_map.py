@@ -181,9 +181,14 @@ def test_what_a_model_costs_at_other_times_is_told_and_not_guessed():
     read = parsed({
         "thinks": asks | {"output_cost_per_reasoning_token": 4e-06},
         "same": asks | {"output_cost_per_reasoning_token": 2e-06},
+        "us": asks | {"provider_specific_entry": {"us": 1.1, "fast": 6}},
+        "odd": asks | {"provider_specific_entry": {"us": "1.1"}},
+        "looks": asks | {"search_context_cost_per_query": {"search_context_size_low": 0.01}},
         "night": asks | {"off_peak_pricing": {"windows": [], "input_cost_per_token": 5e-07}},
     })  # fmt: skip
-    assert {name: len(notes) for name, notes in read.notes.items()} == {"thinks": 1, "night": 1}
+    assert {name: len(notes) for name, notes in read.notes.items()} == {"thinks": 1, "night": 1, "us": 1, "looks": 1}
+    assert "costs 1.1 times as much" in read.notes["us"][0]
+    assert "each search of the web" in read.notes["looks"][0]
     assert "thoughts" in read.notes["thinks"][0]
     assert "hours" in read.notes["night"][0]
 
