@@ -18,7 +18,7 @@ from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice
 from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
-from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.limiter.view.gauges import CounterGauge, gauges
 from ratelimits.limits.catalogue import rules_of
 from ratelimits.limits.validation import figure
@@ -46,7 +46,7 @@ class LimitFilter(Choice):
 
 
 @admin.register(Counter)
-class CounterAdmin(ReadOnlyMixin, FittingVerbsMixin, PageAdmin):
+class CounterAdmin(ReadOnlyMixin, PageAdmin):
     list_display = ("named", "of_limit", "gauge", "unusual", "changed")
     sortable_by = ()
     list_display_links = ("named",)

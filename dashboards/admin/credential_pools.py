@@ -51,6 +51,7 @@ PUT_BACK = Verb(
     "by calls again, and the jobs that wait for them go on; the others stay out.",
     icon="key",
     applies=lambda rows: rows.filter(members__credential__in=[one.credential_id for one in absences()]).distinct(),
+    unfit="with none taken out",
     carry_out=_put_back,
     form=OptionalReasonForm,
 )

@@ -151,6 +151,7 @@ ACCEPT = Verb(
     " window's cap, or as the bucket that keeps it. It holds within a second.",
     icon="check",
     applies=lambda rows: rows.filter(proposed_capacity__isnull=False),
+    unfit="without a proposal",
     carry_out=_accept,
     form=OptionalReasonForm,
 )
@@ -162,6 +163,7 @@ DECLINE = Verb(
     explains="The cap stays. Should the provider state another again, it is proposed again.",
     icon="close",
     applies=lambda rows: rows.filter(proposed_capacity__isnull=False),
+    unfit="without a proposal",
     carry_out=_decline,
     form=ReasonForm,
 )
@@ -206,6 +208,7 @@ END_OVERRIDE = Verb(
     explains="What holds otherwise holds from now on.",
     icon="timer_off",
     applies=_with_end,
+    unfit="without another cap",
     carry_out=_end_override,
     form=ReasonForm,
 )

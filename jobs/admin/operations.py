@@ -25,7 +25,7 @@ from queueops.screens.columns import column, time_column
 from queueops.screens.formatting import duration
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.paging import BoundedListMixin
-from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
@@ -52,6 +52,7 @@ STOP = Verb(
     explains="It ends after the rows in hand. What it has done stays done; the rest is left alone.",
     icon="stop_circle",
     applies=lambda rows: rows.filter(status="running"),
+    unfit="not running",
     carry_out=_stop,
     form=OptionalReasonForm,
     overrides=True,
@@ -73,6 +74,7 @@ GO_ON = Verb(
     " failures. Rows that have come since are not among them.",
     icon="play_arrow",
     applies=lambda rows: rows.filter(status__in=["cancelled", "failed"]),
+    unfit="not stopped",
     carry_out=_go_on,
     form=OptionalReasonForm,
 )
@@ -90,7 +92,7 @@ def progress_of(operation: BulkOperation) -> SafeString:
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ReadOnlyMixin, FittingVerbsMixin, BoundedListMixin, PageAdmin):
+class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
     list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
     list_filter = ("status", "action")
     list_defer = ("parameters",)

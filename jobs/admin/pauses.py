@@ -96,6 +96,7 @@ RESUME = Verb(
     icon="play_arrow",
     # A person cannot end a switch that the platform set. A window's switch ends with the window, or on its page.
     applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS, window=None),
+    unfit="set by the platform or by a window",
     carry_out=_resume,
     form=ResumeForm,
 )
@@ -110,6 +111,7 @@ TRY = Verb(
     "and not only once a minute; where that is accepted, the others follow.",
     icon="refresh",
     applies=lambda rows: rows.filter(scope=PauseSwitch.Scope.REFUSED),
+    unfit="refused by no provider",
     carry_out=_try,
 )
 

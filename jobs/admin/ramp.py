@@ -14,7 +14,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column
 from queueops.screens.forms import OptionalReasonForm
-from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, VerbOutcome, on_one
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one
 from queueops.tenancy.people import name_of
 from ratelimits.limits import ramps
 from ratelimits.models import ResumeRamp
@@ -49,6 +49,7 @@ HOLD = _verb(
     explains="The share stays where it is, until somebody continues or ends the ramp.",
     icon="pause",
     applies=lambda rows: rows.filter(held_share=None),
+    unfit="held before",
 )
 CONTINUE = _verb(
     _continue,
@@ -57,6 +58,7 @@ CONTINUE = _verb(
     explains="The share grows on from where it stands, at the pace it had.",
     icon="trending_up",
     applies=lambda rows: rows.exclude(held_share=None),
+    unfit="not held",
 )
 END = _verb(
     _end,
@@ -69,7 +71,7 @@ END = _verb(
 
 
 @admin.register(ResumeRamp)
-class ResumeRampAdmin(ReadOnlyMixin, FittingVerbsMixin, QueueAdmin):
+class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("share", "state", "ends", "slots", "who")
     fields = readonly_fields = list_display
     actions_detail = ("hold", "go_on", "end")

@@ -64,6 +64,7 @@ RESET = Verb(
     " asks for the password alone, and for a new second factor where one is required. Be sure of who asks you.",
     icon="phonelink_erase",
     applies=lambda rows: rows.filter(Q(HAS_PASSKEY) | Q(authenticator__isnull=False)),
+    unfit="without a second factor",
     carry_out=_reset,
     form=ReasonForm,
     overrides=True,

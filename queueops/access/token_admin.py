@@ -51,6 +51,7 @@ REVOKE = Verb(
     explains="Requests with the token are refused from the next one on. This cannot be taken back.",
     icon="key_off",
     applies=lambda rows: rows.filter(revoked_at=None),
+    unfit="revoked before",
     carry_out=_revoke,
     form=ReasonForm,
     overrides=True,

@@ -43,6 +43,7 @@ def send_again_verb(
         explains=explains,
         icon="redo",
         applies=lambda rows: rows.filter(enabled=True),
+        unfit="switched off",
         carry_out=carry_out,
         form=form,
     )

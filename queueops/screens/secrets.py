@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from .admin import QueueAdmin
 from .columns import time_column
-from .verbs import FittingVerbsMixin, list_address, show_page
+from .verbs import list_address, show_page
 
 
 def shown_once(model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str) -> HttpResponse:
@@ -27,7 +27,7 @@ def shown_once(model_admin: Any, request: HttpRequest, *, title: str, secret: st
     return response
 
 
-class IssuedAdmin(FittingVerbsMixin, QueueAdmin):
+class IssuedAdmin(QueueAdmin):
     """
     The admin of issued keys and tokens. They are issued and revoked; their rights never change while somebody holds
     them.

@@ -8,7 +8,7 @@ shows the page. The POST that confirms the page calls a service, which writes th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -16,7 +16,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
-from django.db.models import Model, QuerySet
+from django.db.models import Model, QuerySet, Value
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -57,6 +57,7 @@ class Verb:
         explains: What the action does and what it leaves alone.
         carry_out: Called with the ids, `actor` and the form's fields.
         applies: Returns the rows on which the action will act; the page says how many they are.
+        unfit: Says why it leaves the other rows alone, such as "ended before".
         overrides: The action destroys or overrides something; the button says so.
         amount: Names what the action concerns, if not the rows themselves: "20,000 jobs of 1 batch". Empty: nothing.
     """
@@ -69,6 +70,7 @@ class Verb:
     icon: str
     carry_out: Callable[..., VerbOutcome]
     applies: Callable[[QuerySet[Any]], QuerySet[Any]] = lambda rows: rows
+    unfit: str = ""
     form: type[ConfirmForm] = ConfirmForm
     overrides: bool = False
     amount: Callable[[QuerySet[Any]], str] | None = None
@@ -90,7 +92,10 @@ def actor_of(request: HttpRequest) -> str:
 
 
 def mark(function: Callable[..., HttpResponse], **attributes: Any) -> Callable[..., HttpResponse]:
-    """Set attributes of an action: `needs` is its permission, and `verb_of` reads `verb`."""
+    """
+    Set attributes of an action: `needs` is its permission, `verb_of` reads `verb`, and `fits` returns the rows whose
+    pages offer it.
+    """
     for name, value in attributes.items():
         setattr(function, name, value)
     return function
@@ -122,7 +127,7 @@ def on_one(verb: Verb) -> Any:
         return answer
 
     return action(
-        mark(one, __name__=verb.name, needs=verb.permission, verb=verb),
+        mark(one, __name__=verb.name, needs=verb.permission, verb=verb, fits=verb.applies),
         description=verb.label,
         url_path=verb.name,
         icon=verb.icon,
@@ -169,7 +174,7 @@ def ask_or_act(
         except QueueOpsError as error:
             show_error(form, error)
         else:
-            report(request, verb, replace(outcome, unmoved=outcome.unmoved + len(chosen) - len(fitting)))
+            report(request, verb, outcome, passed_over=len(chosen) - len(fitting))
             return HttpResponseRedirect(outcome.goes_to or goes_back_to)
     return ask(
         model_admin,
@@ -181,6 +186,7 @@ def ask_or_act(
         button=f"Yes, {verb.label.lower()}" if verb.overrides else verb.label,
         applying=len(applying) if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
         left_alone=len(chosen) - len(applying),
+        unfit=verb.unfit,
         done=verb.done,
         named=[str(row) for row in chosen[:MAX_ROWS_NAMED]],
         unnamed=max(0, len(chosen) - MAX_ROWS_NAMED),
@@ -212,16 +218,21 @@ def show_error(form: forms.Form, error: QueueOpsError) -> None:
     add_faults(form, error)
 
 
-def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
-    """Report what the service did, and not what was selected."""
-    sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."
-    all_went_well = outcome.moved and not outcome.unmoved
+def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome, *, passed_over: int) -> None:
+    """Report what the service did, and not what was selected; it was not asked about the rows `passed_over`."""
+    unmoved = outcome.unmoved + passed_over
+    why = f": {verb.unfit}" if passed_over and verb.unfit else ""
+    sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {unmoved:,} left alone{why}."
+    if outcome.report and passed_over:
+        sentence += f" {passed_over:,} left alone{why}."
+    all_went_well = outcome.moved and not unmoved
     messages.add_message(request, messages.SUCCESS if all_went_well or outcome.report else messages.WARNING, sentence)
 
 
 class VerbsMixin(ModelAdmin):
     """
-    Offers the actions whose permission a person has; an action that names no permission is offered to nobody.
+    Offers the actions whose permission a person has; an action that names no permission is offered to nobody. A row's
+    page offers only what can do something to the row.
 
     The attribute `needs` replaces `allowed_permissions`. Django takes a name there for a method of the admin. Unfold
     checks a full name in the database, which has no tables before the first migration.
@@ -249,14 +260,18 @@ class VerbsMixin(ModelAdmin):
     ) -> list[Any]:
         return [offered for offered in actions if _is_allowed(request, offered.method)]
 
-
-class FittingVerbsMixin(VerbsMixin):
-    """Offers on a row's page only the verbs that can do something to the row."""
-
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        offered = super().get_actions_detail(request, object_id)
-        rows = row_named(self, request, str(object_id))
-        return [one for one in offered if rows is not None and one.method.verb.applies(rows.order_by()).exists()]
+        offered: list[Any] = super().get_actions_detail(request, object_id)
+        rows = row_named(self, request, str(object_id)) if offered else None
+        if rows is None:
+            return []
+        asked = [
+            one.method.fits(rows.order_by()).values_list(Value(one.path))
+            for one in offered
+            if hasattr(one.method, "fits")
+        ]
+        fitting = {path for (path,) in asked[0].union(*asked[1:])} if asked else set()
+        return [one for one in offered if one.path in fitting or not hasattr(one.method, "fits")]
 
 
 def _is_allowed(request: HttpRequest, method: Any) -> bool:

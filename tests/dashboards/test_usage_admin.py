@@ -551,7 +551,7 @@ def test_cancelling_reports_what_was_released_and_leaves_ended_ones_alone(user):
         "reason": "the app was stopped",
     }
     response = client.post(f"{RESERVATIONS}?status=any", form, follow=True)
-    assert "1 cancelled, 1 left alone." in said(response)
+    assert "1 cancelled, 1 left alone: not active any more." in said(response)
     statuses = dict(UsageReservation.objects.values_list("pk", "status"))
     assert statuses == {held.pk: "cancelled", ended.pk: "expired"}
     assert UsageTracking.objects.get().reserved == 0

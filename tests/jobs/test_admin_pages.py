@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
+from django.utils import timezone
 
 from jobs.admin.jobs.timeline import attempts_of, path_of
 from jobs.admin.states import state_badge
@@ -28,6 +29,7 @@ from jobs.models import (
     PauseSwitch,
     RetryPolicy,
     SavedFilter,
+    ServiceBreaker,
     Webhook,
 )
 from jobs.services.explain.finish_histogram import pace_of
@@ -242,11 +244,10 @@ def test_the_report_says_what_moved_and_what_was_left_alone():
     waiting, ended = make_job(), make_job(state=JobState.COMPLETED)
     chosen = {"action": "cancel_selected", "_selected_action": [str(waiting.pk), str(ended.pk)]}
     client = signed_in("operator")
-    assert (
-        "<strong>1</strong> will be cancelled, 1 left alone" in client.post("/admin/jobs/job/", chosen).content.decode()
-    )
+    asked = client.post("/admin/jobs/job/", chosen).content.decode()
+    assert "<strong>1</strong> will be cancelled, 1 left alone (ended before)." in asked
     response = client.post("/admin/jobs/job/", {**chosen, "confirmed": "yes", "reason": "x"}, follow=True)
-    assert "1 cancelled, 1 left alone." in response.content.decode()
+    assert "1 cancelled, 1 left alone: ended before." in response.content.decode()
 
 
 def test_what_a_resume_leaves_alone_by_its_page_it_does_leave_alone():
@@ -258,10 +259,38 @@ def test_what_a_resume_leaves_alone_by_its_page_it_does_leave_alone():
     form = {"action": "resume_selected", "_selected_action": [one.pk for one in (of_window, refused, chosen)]}
     client = signed_in("operator")
     page = client.post("/admin/jobs/pauseswitch/", form).content.decode()
-    assert "<strong>1</strong> will be resumed, 2 left alone" in page
-    client.post("/admin/jobs/pauseswitch/", {**form, "confirmed": "yes"})
+    assert "<strong>1</strong> will be resumed, 2 left alone (set by the platform or by a window)." in page
+    done = client.post("/admin/jobs/pauseswitch/", {**form, "confirmed": "yes"}, follow=True).content.decode()
+    assert "1 resumed; 0 held jobs may run again. 2 left alone: set by the platform or by a window." in done
     client.post(f"/admin/jobs/pauseswitch/{of_window.pk}/resume/", {"confirmed": "yes"})
     assert set(PauseSwitch.objects.all()) == {of_window, of_person, refused}
+
+
+def test_a_page_offers_only_what_can_do_something_to_its_row():
+    client, now = signed_in("superuser"), timezone.now()
+    switch, breaker = PauseSwitch.objects.create, ServiceBreaker.objects.create
+    running, failed = make_batch(), make_batch()
+    make_job(batch=running)
+    make_dead_letter(batch=failed)
+    cases = {
+        "a person's pause": (switch(scope="service", key="sheets"), {"resume"}, {"try_now"}),
+        "a refused model": (switch(scope="refused", key="http"), {"try_now"}, {"resume"}),
+        "an open breaker": (breaker(service="a", project_id="acme", opened_at=now), {"close", "probe"}, set()),
+        "a closed breaker": (breaker(service="b", project_id="acme"), set(), {"close", "probe"}),
+        "an ended batch": (make_batch(finished_at=now), set(), {"pause", "resume", "cancel", "priority"}),
+        "a batch that runs": (running, {"pause", "cancel", "priority"}, {"resume", "go-on", "retry-failed"}),
+        "a batch that failed": (failed, {"retry-failed"}, {"go-on", "resume"}),
+        "an ended job": (make_job(state=JobState.COMPLETED), {"again", "with-changes"}, {"cancel", "run-now"}),
+        "a waiting job": (make_job(), {"cancel", "run-now"}, {"again", "with-changes", "requeue", "reset"}),
+        "a letter": (make_dead_letter(), {"requeue", "discard", "edit", "with-changes"}, set()),
+        "a discarded letter": (make_dead_letter(resolution="discarded"), set(), {"requeue", "discard", "with-changes"}),
+    }
+    offered = {}
+    for name, (row, there, missing) in cases.items():
+        path = f"/admin/{row._meta.app_label}/{row._meta.model_name}/{row.pk}/"
+        page = client.get(f"{path}change/").content.decode()
+        offered[name] = {verb for verb in there | missing if f'href="{path}{verb}' in page}
+    assert offered == {name: there for name, (_, there, _) in cases.items()}
 
 
 def test_an_action_takes_the_chosen_rows_only_even_when_all_of_the_table_are_asked_for():

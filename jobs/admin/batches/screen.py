@@ -200,24 +200,6 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, IdSearchMixin, BoundedListMix
             }
         return shown
 
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only actions that can do something to a batch in this state."""
-        offered = super().get_actions_detail(request, object_id)
-        identifier = as_uuid(str(object_id))
-        batch = Batch.objects.filter(pk=identifier).first() if identifier else None
-        if batch is None:
-            return []
-        fitting = {"resume" if batch.paused else "pause"} if batch.finished_at is None or batch.paused else set()
-        if batch.finished_at is None:
-            fitting |= {"cancel", "priority"}
-        if batch.guard_state == GuardState.TRIAL or Dependency.objects.filter(owner_id=batch.pk, let_go=False).exists():
-            fitting.add("go-on")
-        # Begin with the jobs, which have an index on (batch, status): dead letters have no index on the batch.
-        failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
-        if failed.filter(dead_letter__isnull=False, dead_letter__resolution=None).exists():
-            fitting.add("retry-failed")
-        return [action for action in offered if action.path in fitting]
-
 
 def batch_badge(snapshot: BatchSnapshot) -> SafeString:
     """The batch's verdict, and what holds it, if anything does."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
 
 from jobs.admin.forms import BatchPriorityForm, BulkRequeueForm, ResumeBatchForm
 from jobs.admin.jobs.verbs import in_bulk
 from jobs.features.dependencies.dependants import go_on
-from jobs.models import Batch, BulkOperation, DeadLetter, Dependency
+from jobs.models import Batch, BulkOperation, DeadLetter, Dependency, Job
 from jobs.services.explain.snapshots import batch_counts
 from jobs.services.operate import bulk, pauses
 from jobs.services.operate.bulk_outcome import Canary
@@ -83,7 +83,8 @@ PAUSE = Verb(
     done="paused",
     explains="No job of a paused batch starts until it is resumed. Running jobs go on.",
     icon="pause",
-    applies=lambda rows: rows.filter(paused=False),
+    applies=lambda rows: rows.filter(paused=False, finished_at=None),
+    unfit="paused before, or ended",
     carry_out=_pause,
     form=ReasonForm,
 )
@@ -95,6 +96,7 @@ RESUME = Verb(
     explains="Its jobs may start again, unless another pause covers them.",
     icon="play_arrow",
     applies=lambda rows: rows.filter(paused=True),
+    unfit="not paused",
     carry_out=_resume,
     form=ResumeBatchForm,
 )
@@ -106,6 +108,7 @@ CANCEL = Verb(
     explains="Every job that has not ended is cancelled, running ones too. This cannot be taken back.",
     icon="block",
     applies=lambda rows: rows.filter(finished_at=None),
+    unfit="ended before",
     carry_out=_each(bulk.cancel_batch),
     form=ReasonForm,
     overrides=True,
@@ -119,10 +122,12 @@ PRIORITY = Verb(
     explains="Waiting jobs get another tier. Running and ended ones are left alone.",
     icon="swap_vert",
     applies=lambda rows: rows.filter(finished_at=None),
+    unfit="ended before",
     carry_out=_each(bulk.change_batch_priority),
     form=BatchPriorityForm,
     amount=_jobs_in(WAITING),
 )
+_failed = Job.objects.filter(status=JobState.FAILED, dead_letter__isnull=False, dead_letter__resolution=None)
 RETRY_FAILED = Verb(
     name="retry-failed",
     permission="jobs.requeue_deadletter",
@@ -130,6 +135,9 @@ RETRY_FAILED = Verb(
     done="gone through in the background",
     explains="Every open dead letter of the batch gets a new job with fresh retries.",
     icon="replay",
+    # Begin with the jobs, which have an index on (batch, status): dead letters have no index on the batch.
+    applies=lambda rows: rows.filter(Exists(_failed.filter(batch_id=OuterRef("pk")))),
+    unfit="without open dead letters",
     carry_out=_each(bulk.retry_failed),
     form=BulkRequeueForm,
     amount=_open_letters,
@@ -147,6 +155,7 @@ GO_ON = Verb(
         Q(pk__in=Dependency.objects.filter(let_go=False, of_batch=True).values("owner_id"))
         | Q(guard_state=GuardState.TRIAL)
     ),
+    unfit="waiting for nothing",
     carry_out=in_bulk(go_on, of_batch=True),
     form=ReasonForm,
 )

@@ -32,7 +32,7 @@ from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import column
 from queueops.screens.filters import BatchFilter, Choice, ProjectFilter
 from queueops.screens.formatting import NOTHING
-from queueops.screens.paging import BoundedListMixin, CreatedFilter, IdSearchMixin, as_uuid, filters_of
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, IdSearchMixin, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy import people
 from queueops.tenancy.user_labels import labels_of
@@ -176,11 +176,6 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, IdSearchM
 
     def shown_of(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
         return _page_of(row)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        identifier = as_uuid(str(object_id))
-        is_open = identifier is not None and DeadLetter.objects.open().filter(pk=identifier).exists()
-        return super().get_actions_detail(request, object_id) if is_open else []
 
 
 def _shown(identifier: UUID | None, names: Mapping[UUID, str]) -> str:

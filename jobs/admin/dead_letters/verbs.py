@@ -28,6 +28,7 @@ REQUEUE = Verb(
     " repeated. Those requeued or discarded before are left alone.",
     icon="replay",
     applies=lambda rows: rows.filter(resolution=None),
+    unfit="requeued or discarded before",
     carry_out=_requeue,
     form=RequeueForm,
 )
@@ -39,6 +40,7 @@ EDIT = Verb(
     explains="The new job gets the payload below; the dead letter keeps the old one.",
     icon="edit",
     applies=lambda rows: rows.filter(resolution=None),
+    unfit="requeued or discarded before",
     carry_out=_requeue,
     form=EditedRequeueForm,
 )
@@ -52,6 +54,7 @@ DISCARD = Verb(
     " keeps them. Until they go, Run again on a job's page does its work once more.",
     icon="delete",
     applies=lambda rows: rows.filter(resolution=None),
+    unfit="requeued or discarded before",
     carry_out=in_bulk(dead_letters.discard_dead_letters),
     form=ReasonForm,
     overrides=True,

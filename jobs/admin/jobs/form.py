@@ -330,17 +330,18 @@ def requeue_with_changes(model_admin: Any, request: HttpRequest, object_id: str)
     )
 
 
-def _verb(view: Callable[..., HttpResponse], permission: str) -> Any:
-    """A button of a row's page that opens the form."""
+def _verb(view: Callable[..., HttpResponse], permission: str, **fitting: Any) -> Any:
+    """A button that opens the form, on pages of rows with these values."""
 
     def changes(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
         return view(model_admin, request, object_id)
 
-    marked = mark(changes, __name__="with_changes", needs=permission)
+    marked = mark(changes, __name__="with_changes", needs=permission, fits=lambda rows: rows.filter(**fitting))
     return action(marked, description="Run again with changes", url_path="with-changes", icon="edit_note")
 
 
-WITH_CHANGES, REQUEUE_WITH_CHANGES = _verb(with_changes, AGAIN), _verb(requeue_with_changes, REQUEUE)
+WITH_CHANGES = _verb(with_changes, AGAIN, status__in=TERMINAL)
+REQUEUE_WITH_CHANGES = _verb(requeue_with_changes, REQUEUE, resolution=None)
 
 
 def _do_again(

@@ -26,7 +26,6 @@ from jobs.models import (
     WHOLE_PROJECT,
     Batch,
     BudgetWait,
-    DeadLetter,
     Dependency,
     Job,
     JobCount,
@@ -239,24 +238,6 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     def shown_of(self, request: HttpRequest, row: Job) -> dict[str, Any]:
         return page_of(row)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only actions that can do something to a job in this state."""
-        offered = super().get_actions_detail(request, object_id)
-        identifier = as_uuid(str(object_id))
-        if identifier is None:
-            return []
-        status = Job.objects.filter(pk=identifier).values_list("status", flat=True).first()
-        if status in WAITING:
-            fitting = {"cancel", "run-now", "schedule", "priority"}
-            if Dependency.objects.filter(owner_id=identifier, let_go=False).exists():
-                fitting.add("go-on")
-        elif status in RUNNING:
-            fitting = {"cancel", "reset"}
-        else:
-            is_open = DeadLetter.objects.open().filter(job_id=identifier).exists()
-            fitting = {"again", "with-changes"} | ({"requeue"} if is_open else set())
-        return [action for action in offered if action.path in fitting]
 
 
 def _dependants(rows: list[Job]) -> set[UUID]:

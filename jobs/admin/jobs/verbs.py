@@ -65,6 +65,7 @@ CANCEL = Verb(
     " provider until then is not undone. Jobs that have ended are left alone.",
     icon="block",
     applies=lambda rows: rows.exclude(status__in=TERMINAL),
+    unfit="ended before",
     carry_out=in_bulk(job_actions.cancel_jobs),
     form=ReasonForm,
     overrides=True,
@@ -78,6 +79,7 @@ RUN_NOW = Verb(
     " ended jobs are left alone.",
     icon="bolt",
     applies=_waiting,
+    unfit="running or ended",
     carry_out=in_bulk(job_actions.schedule_jobs, delay=timedelta()),
     form=OptionalReasonForm,
 )
@@ -89,6 +91,7 @@ SCHEDULE = Verb(
     explains="Waiting jobs do not run before the new time. Their age, and so their priority, counts on.",
     icon="event",
     applies=_waiting,
+    unfit="running or ended",
     carry_out=in_bulk(job_actions.schedule_jobs),
     form=DelayForm,
 )
@@ -101,6 +104,7 @@ RESET = Verb(
     " not undone, so its effect may happen twice.",
     icon="restart_alt",
     applies=lambda rows: rows.filter(status__in=RUNNING),
+    unfit="not running",
     carry_out=in_bulk(job_actions.reset_to_pending),
     form=ResetForm,
     overrides=True,
@@ -113,6 +117,7 @@ PRIORITY = Verb(
     explains="Waiting jobs get another tier. Their age counts on. Jobs that have it already are left alone.",
     icon="swap_vert",
     applies=_waiting,
+    unfit="running or ended",
     carry_out=in_bulk(job_actions.change_priority),
     form=PriorityForm,
 )
@@ -125,6 +130,7 @@ REQUEUE = Verb(
     " job stays as it is. Jobs whose dead letter was requeued or discarded before are left alone.",
     icon="replay",
     applies=lambda rows: rows.filter(status=JobState.FAILED, dead_letter__resolution=None, dead_letter__isnull=False),
+    unfit="without an open dead letter",
     carry_out=_requeue,
     form=RequeueForm,
 )
@@ -137,6 +143,7 @@ AGAIN = Verb(
     " own: what the first one did at the provider is done once more. The first one stays as it is.",
     icon="forward_media",
     applies=lambda rows: rows.filter(status__in=TERMINAL),
+    unfit="not ended yet",
     carry_out=_run_again,
     form=AgainForm,
     overrides=True,
@@ -150,6 +157,7 @@ GO_ON = Verb(
     " count as before. A job whose batch waits goes on with its batch.",
     icon="double_arrow",
     applies=lambda rows: rows.filter(pk__in=Dependency.objects.filter(let_go=False, of_batch=False).values("owner_id")),
+    unfit="waiting for no other work",
     carry_out=in_bulk(go_on, of_batch=False),
     form=ReasonForm,
 )

@@ -25,7 +25,6 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin, without
 from queueops.screens.columns import time_column
 from queueops.screens.forms import ReasonForm
-from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, actor_of, by_ids, on_one, on_selected
 
 State = ProviderBatch.State
@@ -63,6 +62,7 @@ CANCEL = Verb(
     "go by the next batch where their deadline leaves time for one, and live where it does not.",
     icon="block",
     applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED, cancel_requested_at=None),
+    unfit="ended, or cancelled before",
     carry_out=by_ids(operate.cancel_provider_batches),
     form=ReasonForm,
     overrides=True,
@@ -76,6 +76,7 @@ SETTLE = Verb(
     "Look at the provider's bill: was it billed or not?",
     icon="balance",
     applies=lambda rows: rows.filter(closed_at__isnull=False, unanswered__gt=0),
+    unfit="without unanswered jobs",
     carry_out=by_ids(operate.settle_batches),
     form=SettleForm,
 )
@@ -87,6 +88,7 @@ LOOK = Verb(
     explains="The provider is asked for its state now, and not at the next of the pauses that grow with its age.",
     icon="refresh",
     applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED),
+    unfit="ended before",
     carry_out=by_ids(lambda ids, **_: operate.look_now(ids)),
 )
 
@@ -163,14 +165,6 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: ProviderBatch | None = None) -> tuple[str, ...]:
         return tuple(str(name) for _, options in self.fieldsets for name in options["fields"])
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        identifier = as_uuid(str(object_id))
-        batch = ProviderBatch.objects.filter(pk=identifier).first() if identifier else None
-        if batch is None:
-            return []
-        fitting = {"cancel", "look"} if batch.is_unfinished else {"settle"} if batch.unanswered else set[str]()
-        return [action for action in super().get_actions_detail(request, object_id) if action.path in fitting]
 
     @admin.display(description="batch")
     def name(self, batch: ProviderBatch) -> SafeString:

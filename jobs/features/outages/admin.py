@@ -32,6 +32,7 @@ CLOSE = Verb(
     "failures as the first time.",
     icon="play_arrow",
     applies=lambda rows: rows.exclude(opened_at=None),
+    unfit="not open",
     carry_out=_close,
     form=ReasonForm,
     overrides=True,
@@ -44,6 +45,7 @@ PROBE = Verb(
     explains="One waiting job goes out within a second or two, unless one is under way. If it is answered, all go on.",
     icon="network_ping",
     applies=lambda rows: rows.exclude(opened_at=None),
+    unfit="not open",
     carry_out=by_ids(outages.probe_now),
     form=OptionalReasonForm,
 )

@@ -27,7 +27,7 @@ from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import time_column
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, optional_reason
-from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 
 LAST_FIRES = 10
 _last_fire = TypedAttribute[ScheduleFire | None]("last_fire")
@@ -58,6 +58,7 @@ PAUSE = Verb(
     "submitted goes on.",
     icon="pause",
     applies=lambda rows: rows.filter(paused=False),
+    unfit="paused before",
     carry_out=_each(schedules.pause_schedule),
     form=OptionalReasonForm,
 )
@@ -69,6 +70,7 @@ RESUME = Verb(
     explains="It fires from now on. What was due while it was paused is not made up for.",
     icon="play_arrow",
     applies=lambda rows: rows.filter(paused=True),
+    unfit="not paused",
     carry_out=_each(schedules.resume_schedule),
     form=OptionalReasonForm,
 )
@@ -121,7 +123,7 @@ class JobScheduleForm(CheckedForm):
 
 
 @admin.register(Schedule)
-class JobScheduleAdmin(FittingVerbsMixin, ServiceFormAdmin):
+class JobScheduleAdmin(ServiceFormAdmin):
     form = JobScheduleForm
     list_display = ("name", "project", "when", "stands", "next_at", "last", "submits")
     list_display_links = ("name",)

@@ -23,7 +23,7 @@ from queueops.core.postgres.zones import zone_of
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget
-from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from ratelimits.limits.known_names import suggested
 
 
@@ -41,6 +41,7 @@ END = Verb(
     explains="Its work may start again, unless something else holds it. A weekly one comes again at its next time.",
     icon="play_arrow",
     applies=lambda rows: rows.filter(switches__isnull=False),
+    unfit="not open",
     carry_out=_end,
     form=OptionalReasonForm,
 )
@@ -65,7 +66,7 @@ class WindowForm(CheckedForm):
 
 
 @admin.register(MaintenanceWindow)
-class MaintenanceWindowAdmin(FittingVerbsMixin, ServiceFormAdmin):
+class MaintenanceWindowAdmin(ServiceFormAdmin):
     form = WindowForm
     list_display = ("covers", "when", "stands", "next_at", "reason")
     list_display_links = ("covers",)

@@ -21,7 +21,7 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm, UnrenderedTextarea
-from queueops.screens.verbs import FittingVerbsMixin, Verb, VerbOutcome, actor_of, on_one
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.callers.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.callers.issuers import read_issuer
 from queueops.tenancy.callers.tokens import (
@@ -102,6 +102,7 @@ FETCH = Verb(
     explains="Asks the issuer for its public keys, whenever that was done last. Those in use stay if it fails.",
     icon="sync",
     applies=lambda rows: rows.exclude(jwks_url=""),
+    unfit="without published keys",
     carry_out=_fetch,
 )
 TRY = Verb(
@@ -117,7 +118,7 @@ TRY = Verb(
 
 
 @admin.register(Issuer)
-class IssuerAdmin(FittingVerbsMixin, QueueAdmin):
+class IssuerAdmin(QueueAdmin):
     form = IssuerForm
     list_display = ("name", "of_project", "issuer", "signed_with", "scopes_shown", "state", "keys_state")
     list_filter = (ProjectFilter,)

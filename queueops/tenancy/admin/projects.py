@@ -83,6 +83,7 @@ REVOKE = Verb(
     explains="Requests with the key are refused from the next one on. This cannot be taken back.",
     icon="key_off",
     applies=lambda rows: rows.filter(revoked_at=None),
+    unfit="revoked before",
     carry_out=_revoke,
     form=ReasonForm,
     overrides=True,
@@ -127,6 +128,7 @@ CHANGE_RATE = Verb(
     explains="How often its holder may ask. It counts from the next request on; beyond it the answer is 429.",
     icon="speed",
     applies=lambda rows: rows.filter(revoked_at=None),
+    unfit="revoked before",
     carry_out=_change_rate,
     form=RateForm,
 )

@@ -23,7 +23,7 @@ from queueops.screens.columns import time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, by_ids, on_one, on_selected, show_page
+from queueops.screens.verbs import ReadOnlyMixin, Verb, by_ids, on_one, on_selected, show_page
 from queueops.tenancy.models import CredentialPool
 from queueops.tenancy.user_labels import in_words
 from ratelimits.alerts.alerts import acknowledge_alerts
@@ -72,6 +72,7 @@ ACKNOWLEDGE = Verb(
     " gets worse.",
     icon="visibility",
     applies=lambda rows: rows.filter(acknowledged_at=None, resolved_at=None),
+    unfit="acknowledged or resolved before",
     carry_out=by_ids(acknowledge_alerts),
 )
 
@@ -114,7 +115,7 @@ class AlertProjectFilter(ProjectFilter):
 
 
 @admin.register(QuotaAlert)
-class QuotaAlertAdmin(ReadOnlyMixin, FittingVerbsMixin, PageAdmin):
+class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
     list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
     sortable_by = ()
     list_filter = (AlertStateFilter, SeverityFilter, AlertKindFilter, AlertServiceFilter, AlertProjectFilter)

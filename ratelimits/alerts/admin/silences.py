@@ -13,7 +13,7 @@ from queueops.core.clock import Now
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.forms import ReasonForm, set_choices
-from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, Verb, VerbOutcome, by_ids, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, by_ids, on_one, on_selected
 from queueops.tenancy.people import name_of
 from ratelimits.alerts.silences import end_silences, silence_alerts
 from ratelimits.models import AlertSilence, Limit, QuotaAlert
@@ -68,6 +68,7 @@ SILENCE = Verb(
     " listed; what is open then is sent.",
     icon="notifications_off",
     applies=lambda rows: rows.filter(resolved_at=None),
+    unfit="resolved before",
     carry_out=_silence,
     form=SilenceForm,
 )
@@ -81,12 +82,13 @@ END = Verb(
     explains="What the silence held back is sent, if it is still open.",
     icon="notifications_active",
     applies=lambda rows: rows.filter(until__gt=Now()),
+    unfit="over before",
     carry_out=by_ids(end_silences),
 )
 
 
 @admin.register(AlertSilence)
-class AlertSilenceAdmin(ReadOnlyMixin, FittingVerbsMixin, QueueAdmin):
+class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("of", "ends", "reason", "who", "since")
     list_select_related = ("limit",)
     actions = ("end_selected",)

@@ -16,11 +16,11 @@ from django.utils.safestring import SafeString
 from queueops.screens.admin import PageAdmin
 from queueops.screens.columns import column
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.paging import IdSearchMixin, NumberedListMixin, as_number, filters_of
+from queueops.screens.paging import IdSearchMixin, NumberedListMixin, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one
 from queueops.tenancy.models import Project
 from queueops.tenancy.user_labels import labels_of
-from ratelimits.models import AllowanceOverride, UsageTracking
+from ratelimits.models import UsageTracking
 from ratelimits.usage.models import NEAR
 
 from . import correction as usage_correction
@@ -118,16 +118,6 @@ class UsageTrackingAdmin(ReadOnlyMixin, IdSearchMixin, NumberedListMixin, PageAd
 
     def shown_of(self, request: HttpRequest, row: UsageTracking) -> dict[str, Any]:
         return page_of(row, request.user)
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Offer to remove a quota only where the user has one of their own."""
-        offered = super().get_actions_detail(request, object_id)
-        number = as_number(str(object_id))
-        row = UsageTracking.objects.filter(pk=number).first() if number else None
-        if row is None:
-            return []
-        own = AllowanceOverride.objects.filter(project_id=row.project_id, user_id=row.user_id).exists()
-        return [one for one in offered if own or one.path != REMOVE_QUOTA.name]
 
 
 def _month_chips(request: HttpRequest) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter, UserFilter
 from queueops.screens.one_page import OnePage
 from queueops.screens.paging import BoundedChangeList, BoundedListMixin, IdSearchMixin, as_uuid
-from queueops.screens.verbs import FittingVerbsMixin, ReadOnlyMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
 from .filters import MonthFilter
@@ -77,7 +77,7 @@ class FirstToExpire(OnePage):
 
 
 @admin.register(UsageReservation)
-class UsageReservationAdmin(ReadOnlyMixin, FittingVerbsMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
+class UsageReservationAdmin(ReadOnlyMixin, IdSearchMixin, BoundedListMixin, QueueAdmin):
     list_display = ("reservation", "state", "of_project", "of_month", "held", "made", "expires")
     list_display_links = ("reservation",)
     list_filter = (ReservationStateFilter, ProjectFilter, UserFilter, MonthFilter)

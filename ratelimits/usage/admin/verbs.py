@@ -95,6 +95,7 @@ REMOVE_QUOTA = Verb(
     explains="The user has the quota of the project's allowance again, also in the current month.",
     icon="undo",
     applies=_has_own_quota,
+    unfit="without a quota of their own",
     carry_out=_remove_quota,
     form=ReasonForm,
 )
@@ -107,6 +108,7 @@ CANCEL = Verb(
     " comes, as one without a reservation. Reservations that have ended are left alone.",
     icon="block",
     applies=lambda rows: rows.filter(status=UsageReservation.Status.ACTIVE),
+    unfit="not active any more",
     carry_out=_cancel,
     form=ReasonForm,
     overrides=True,

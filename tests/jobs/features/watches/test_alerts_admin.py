@@ -195,7 +195,7 @@ def test_acknowledging_asks_first_and_needs_its_permission(role):
     client.post(ALERTS, {**chosen, "confirmed": "yes"})
     alert.refresh_from_db()
     if role in ("operator", "superuser"):
-        assert "<strong>1</strong> will be acknowledged, 1 left alone" in asked.content.decode()
+        assert "1 left alone (acknowledged or resolved before)." in asked.content.decode()
         assert alert.acknowledged_by.startswith("user:")
         assert AuditEntry.objects.filter(action="acknowledge_alert", target=f"alert {alert.pk}").count() == 1
     else:
@@ -307,6 +307,28 @@ def test_a_test_alert_is_a_job_and_needs_the_permission(role):
     else:
         assert response.status_code == 403
         assert not Job.objects.exists()
+
+
+def test_a_webhooks_secret_is_changed_in_place_and_shown_once():
+    route = make_route()
+    before, address = open_signing_secret(route), f"{ROUTES}{route.pk}/change-secret/"
+    assert signed_in("operator").post(address, {"confirmed": "yes"}).status_code == 403
+    client = signed_in("administrator")
+    assert address in page(client, f"{ROUTES}{route.pk}/change/")
+    assert "The receiver refuses them until it has it" in page(client, address)
+    route.refresh_from_db()
+    assert open_signing_secret(route) == before, "a GET changes nothing"
+    shown = client.post(address, {"confirmed": "yes", "reason": "it leaked"})
+    route.refresh_from_db()
+    assert open_signing_secret(route) != before
+    assert open_signing_secret(route) in shown.content.decode()
+    assert shown["Cache-Control"] == "no-store"
+    entry = AuditEntry.objects.get(action="change_alert_route_secret")
+    assert (entry.target, entry.reason) == (f"alert route {route.pk}", "it leaked")
+    assert "whsec" not in str(entry.__dict__)
+    mail = make_route(secret="", name="mail", channel="email", target="a@example.org")
+    assert "change-secret" not in page(client, f"{ROUTES}{mail.pk}/change/")
+    assert client.post(f"{ROUTES}{mail.pk}/change-secret/", {"confirmed": "yes"}).status_code == 404
 
 
 def test_an_alert_that_worsens_wants_to_be_acknowledged_again():
