@@ -15,12 +15,11 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from jobs.services.operate.credential_pools import put_back_members
 from jobs.states import CallType
-from queueops.audit import trail
-from queueops.audit.audited import audited_before
+from queueops.audit.audited import AuditedMixin
 from queueops.screens import formatting
-from queueops.screens.admin import LabelledInline, QueueAdmin
+from queueops.screens.admin import LabelledInline
 from queueops.screens.forms import OptionalReasonForm
-from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.credential_pools import pools
 from queueops.tenancy.credential_pools.refusals import Absence, absences
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
@@ -80,7 +79,7 @@ class MemberInline(LabelledInline):
 
 
 @admin.register(CredentialPool)
-class CredentialPoolAdmin(QueueAdmin):
+class CredentialPoolAdmin(AuditedMixin):
     form = CredentialPoolForm
     inlines = (MemberInline,)
     list_display = ("name", "service", "used_by", "members_in", "members_out")
@@ -89,6 +88,7 @@ class CredentialPoolAdmin(QueueAdmin):
     search_help_text = "A part of its name or service"
     autocomplete_fields = ("projects",)
     fields = ("name", "service", "projects", "hosts")
+    audited_as = "credential_pool"
     fixed_fields = ("name", "service")  # payloads and unfinished jobs name the pool
     actions = ("put_back_selected",)
     actions_detail = ("put_back",)
@@ -109,31 +109,20 @@ class CredentialPoolAdmin(QueueAdmin):
         found: QuerySet[CredentialPool] = super().get_queryset(request)
         return found.prefetch_related("projects", "members__credential")
 
-    def save_model(self, request: HttpRequest, obj: CredentialPool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        audited_before.set(request, audited(CredentialPool.objects.get(pk=obj.pk)) if change else None)
-        super().save_model(request, obj, form, change)
+    def audited(self, obj: CredentialPool) -> dict[str, Any]:
+        return audited(obj)
 
-    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         super().save_related(request, form, formsets, change)
         pools.forget()
-        after = audited(form.instance)
-        trail.record(
-            actor=actor_of(request),
-            action="change_credential_pool" if change else "add_credential_pool",
-            target=_target(form.instance),
-            before=audited_before.of(request),
-            after=after,
-        )
-        if not after["members"]:
+        if not form.instance.members.exists():
             self.message_user(
                 request, "It has no credential any more: jobs that name it wait until it has one.", messages.WARNING
             )
 
     def delete_model(self, request: HttpRequest, obj: CredentialPool) -> None:
-        before = audited(obj)
         super().delete_model(request, obj)
         pools.forget()
-        trail.record(actor=actor_of(request), action="delete_credential_pool", target=_target(obj), before=before)
 
     @admin.display(description="projects")
     def used_by(self, pool: CredentialPool) -> str:

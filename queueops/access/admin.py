@@ -19,15 +19,14 @@ from queueops.access import token_admin  # noqa: F401 - registers its screen
 from queueops.access.invite_screen import InvitesMixin
 from queueops.access.models import Passkey, SignInCount
 from queueops.access.services import guard, invitations, second_factor
-from queueops.audit import trail
-from queueops.audit.audited import audited_before
+from queueops.audit.audited import AuditedMixin, audited_before
 from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.columns import time_column
 from queueops.screens.forms import ReasonForm
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -92,41 +91,13 @@ UNLOCK = Verb(
 )
 
 
-class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Records a form's changes in the audit trail, with changes of groups and permissions."""
-
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        audited_before.set(request, self.audited(type(obj).objects.get(pk=obj.pk)) if change else None)
-        super().save_model(request, obj, form, change)
-
-    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
-        super().save_related(request, form, formsets, change)
-        self._record(request, form.instance, "change" if change else "add", audited_before.of(request))
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        self._record(request, obj, "delete", self.audited(obj), deleted=True)
-        super().delete_model(request, obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for obj in queryset:
-            self.delete_model(request, obj)
+class AuditedPeopleMixin(AuditedMixin):
+    """Records a form's changes in the audit trail, with changes of groups, permissions and passwords."""
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        if audited_before.find(request) is None:  # only the page that sets a password skips `save_model`
-            self._record(request, obj, "set_password_of", None)
+        if audited_before.find(request) is None:  # only the page that sets a password skips `save_form`
+            self.record(request, obj, "set_password_of", before=None, after=self.audited(obj))
         return super().log_change(request, obj, message)
-
-    def _record(self, request: HttpRequest, obj: Any, verb: str, before: Any, *, deleted: bool = False) -> None:
-        trail.record(
-            actor=actor_of(request),
-            action=f"{verb}_{self.opts.model_name}",
-            target=f"{self.opts.verbose_name} {obj.pk}",
-            before=before,
-            after=None if deleted else self.audited(obj),
-        )
-
-    def audited(self, obj: Any) -> Mapping[str, Any]:
-        raise NotImplementedError
 
 
 class AccountForm(UserChangeForm):

@@ -16,15 +16,13 @@ from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from queueops.audit import trail
-from queueops.audit.audited import audited_before
+from queueops.audit.audited import AuditedMixin
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.screens import formatting
-from queueops.screens.admin import LabelledInline, QueueAdmin
+from queueops.screens.admin import LabelledInline
 from queueops.screens.forms import UnrenderedTextarea
-from queueops.screens.verbs import actor_of
 from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.credential_pools.http_use import MAX_HOSTS, is_among, read_host, why_not_shown
 from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting
@@ -149,7 +147,7 @@ class SettingInline(LabelledInline):
 
 
 @admin.register(Credential)
-class CredentialAdmin(QueueAdmin):
+class CredentialAdmin(AuditedMixin):
     form = CredentialForm
     inlines = (SettingInline,)
     list_display = ("name", "service", "used_by", "counted_as", "encrypted")
@@ -205,7 +203,6 @@ class CredentialAdmin(QueueAdmin):
         return response
 
     def save_model(self, request: HttpRequest, obj: Credential, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        audited_before.set(request, _audited(Credential.objects.get(pk=obj.pk)) if change else None)
         sealed = form.cleaned_data["new_secret"]
         if sealed is None:
             # Only the form's fields: otherwise this would overwrite a secret that a rotation writes meanwhile.
@@ -221,24 +218,18 @@ class CredentialAdmin(QueueAdmin):
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
-        trail.record(
-            actor=actor_of(request),
-            action="change_credential" if change else "add_credential",
-            target=f"credential {form.instance.name}",
-            before=audited_before.of(request),
-            after={**_audited(form.instance), "secret_replaced": form.cleaned_data["new_secret"] is not None},
-        )
-
         for check in CHECKS:
             if warning := check(form.instance):
                 self.message_user(request, warning, messages.WARNING)
 
-    def delete_model(self, request: HttpRequest, obj: Credential) -> None:
-        before = _audited(obj)
-        super().delete_model(request, obj)
-        trail.record(
-            actor=actor_of(request), action="delete_credential", target=f"credential {obj.name}", before=before
-        )
+    def audited(self, obj: Credential) -> dict[str, Any]:
+        projects = sorted(obj.projects.values_list("pk", flat=True))
+        settings = [[one.model, one.takes] for one in CredentialSetting.objects.filter(credential=obj)]
+        told = {"settings": settings} if settings else {}
+        return {**{name: getattr(obj, name) for name in AUDITED}, "projects": projects, **told}
+
+    def audited_of_form(self, form: Any) -> dict[str, Any]:
+        return {"secret_replaced": form.cleaned_data["new_secret"] is not None}
 
     @admin.display(description="used by")
     def used_by(self, credential: Credential) -> str:
@@ -252,11 +243,3 @@ class CredentialAdmin(QueueAdmin):
     @admin.display(description="encrypted")
     def encrypted(self, credential: Credential) -> SafeString | str:
         return formatting.ago(credential.rotated_at or credential.created_at)
-
-
-def _audited(credential: Credential) -> dict[str, Any]:
-    """Return the values for the audit trail, without the secret."""
-    projects = sorted(credential.projects.values_list("pk", flat=True))
-    settings = [[one.model, one.takes] for one in CredentialSetting.objects.filter(credential=credential)]
-    told = {"settings": settings} if settings else {}
-    return {**{name: getattr(credential, name) for name in AUDITED}, "projects": projects, **told}

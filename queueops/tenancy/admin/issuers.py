@@ -17,11 +17,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from unfold.decorators import display
 
 from queueops.audit import trail
+from queueops.audit.audited import AuditedMixin
 from queueops.screens import formatting
-from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm, UnrenderedTextarea
-from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
+from queueops.screens.verbs import Verb, VerbOutcome, on_one
 from queueops.tenancy.callers.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.callers.issuers import read_issuer
 from queueops.tenancy.callers.tokens import (
@@ -118,7 +118,7 @@ TRY = Verb(
 
 
 @admin.register(Issuer)
-class IssuerAdmin(QueueAdmin):
+class IssuerAdmin(AuditedMixin):
     form = IssuerForm
     list_display = ("name", "of_project", "issuer", "signed_with", "scopes_shown", "state", "keys_state")
     list_filter = (ProjectFilter,)
@@ -161,32 +161,18 @@ class IssuerAdmin(QueueAdmin):
         return response
 
     def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        before = _audited(Issuer.objects.get(pk=obj.pk)) if change else None
         for name, value in form.written.items():
             setattr(obj, name, value)
         # Only the form's columns: otherwise this would overwrite keys fetched, or a secret rotated, meanwhile.
         obj.save(
             update_fields=[*(name for name in AUDITED if name in form.cleaned_data), *form.written] if change else None
         )
-        trail.record(
-            actor=actor_of(request),
-            action="change_issuer" if change else "add_issuer",
-            target=f"issuer {obj.name}",
-            before=before,
-            after={**_audited(obj), "secret_replaced": form.cleaned_data["new_secret"] is not None},
-            project_id=obj.project_id,
-        )
 
-    def delete_model(self, request: HttpRequest, obj: Issuer) -> None:
-        before = _audited(obj)
-        super().delete_model(request, obj)
-        trail.record(
-            actor=actor_of(request),
-            action="delete_issuer",
-            target=f"issuer {obj.name}",
-            before=before,
-            project_id=obj.project_id,
-        )
+    def audited(self, obj: Issuer) -> dict[str, Any]:
+        return {name: getattr(obj, name) for name in AUDITED}
+
+    def audited_of_form(self, form: Any) -> dict[str, Any]:
+        return {"secret_replaced": form.cleaned_data["new_secret"] is not None}
 
     @admin.display(description="signed with")
     def signed_with(self, issuer: Issuer) -> str:
@@ -216,8 +202,3 @@ class IssuerAdmin(QueueAdmin):
         named = [(jwk.get("kid", "without a name"), ALGORITHMS[jwk["kty"]]) for jwk in issuer.jwks]
         shown = format_html_join(", ", '<code class="qo-id">{}</code> {}', named)
         return format_html("{} · {} {}", self.keys_state(issuer), shown, issuer.jwks_error)
-
-
-def _audited(issuer: Issuer) -> dict[str, Any]:
-    """Return the values for the audit trail, without the secret."""
-    return {name: getattr(issuer, name) for name in AUDITED}
