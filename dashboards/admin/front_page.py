@@ -14,6 +14,7 @@ from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, scheduled_of
 from jobs.services.upkeep.health import health_of
 from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState, told_apart
 from queueops.core.postgres.replica import replica_standing
+from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from ratelimits.models import QuotaAlert
 from ratelimits.usage.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
@@ -66,7 +67,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "scheduled_until": formatting.ahead(overview.scheduled.last),
         "oldest": formatting.age(oldest) if oldest else formatting.NOTHING,
         "limited": f"{apart[JobState.RATE_LIMITED]:,}",
-        "held_by_outages": f"{apart[OUTAGE]:,}" if apart[OUTAGE] else "",
+        "held_by_outages": numbered(apart[OUTAGE], "job") if apart[OUTAGE] else "",
         "alerts": len(alerts),
         "critical": len(critical),
         "of_users": f"more than {MAX_OF_USERS:,}" if of_users > MAX_OF_USERS else f"{of_users:,}" if of_users else "",
@@ -103,7 +104,12 @@ def _projects(overview: Overview) -> list[dict[str, Any]]:
             "id": project,
             "href": f"{jobs}?project={project}",
             "counts": [
-                {"name": state, "count": apart[project][state], "href": f"{jobs}?project={project}&state={state}"}
+                {
+                    "name": state,
+                    "count": apart[project][state],
+                    "shown": f"{apart[project][state]:,}",
+                    "href": f"{jobs}?project={project}&state={state}",
+                }
                 for state in columns
             ],
             "oldest": oldest.get(project),

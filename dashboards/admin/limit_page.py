@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from queueops.core.values.numbers import numbered
 from queueops.screens.formatting import NOTHING, duration
 from queueops.tenancy.user_labels import in_words
 from ratelimits.costs import PER_CALL
@@ -48,7 +49,7 @@ def users_of(limit: Limit, key: str | None = None) -> dict[str, Any]:
 
 
 def _used(one: Used, most: float, limit: Limit) -> dict[str, Any]:
-    calls = [f"{one.calls:,} calls"] if one.calls else []
+    calls = [numbered(one.calls, "call")] if one.calls else []
     tokens = [] if limit.unit in PER_CALL else [f"{one.amount:,.0f} {limit.get_unit_display()}"]
     percent = round(100 * one.amount / most, 1) if most else 0.0
     return {"name": one.name, "used": ", ".join(calls + tokens), "percent": percent}

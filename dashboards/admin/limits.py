@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.admin import QueueInline, ServiceFormAdmin, without
 from queueops.screens.attribute import TypedAttribute
@@ -174,7 +175,7 @@ class LimitAdmin(ServiceFormAdmin):
                 **context,
                 "warnings": getattr(form, "warnings", []) if form.is_bound else [],
                 "simulation": simulation,
-                "simulation_calls": f"{simulation.calls:,}" if simulation else "",
+                "simulation_calls": numbered(simulation.calls, "call was", "calls were") if simulation else "",
                 "simulation_rows": simulation_rows(simulation) if simulation else [],
             },
             **kwargs,

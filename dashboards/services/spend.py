@@ -8,6 +8,7 @@ from django.conf import settings
 
 from dashboards.services.shared.cache import CachedRead
 from dashboards.services.shared.wire import list_link
+from queueops.core.values.numbers import numbered
 from ratelimits.money.amounts import MICRO
 from ratelimits.money.reports import spent_today_by_project
 
@@ -22,7 +23,7 @@ def spend_tiles() -> list[dict[str, Any]]:
     if not found:
         return []
     unpriced = sum(spent.unpriced for spent in found)
-    more = f"; {unpriced:,} calls have no price" if unpriced else ""
+    more = f"; {numbered(unpriced, 'call has no price', 'calls have no price')}" if unpriced else ""
     return [
         {
             "id": "spend",

@@ -21,6 +21,7 @@ from jobs.errors import InvalidFilter
 from jobs.models import Batch, BulkOperation
 from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.numbers import numbered
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import NOT_FILTERS, filters_of
@@ -120,7 +121,8 @@ class MatchingMixin(QueueAdmin):
             except QueueOpsError as error:
                 show_error(form, error)
             else:
-                messages.success(request, f"Started over {words_of(operation.total, operation.total_is_least)} rows.")
+                least = "at least " if operation.total_is_least else ""
+                messages.success(request, f"Started over {numbered(operation.total, 'row', before=least)}.")
                 return HttpResponseRedirect(reverse("admin:jobs_bulkoperation_change", args=[operation.pk]))
         narrowed = self.in_words(wanted.model_dump(mode="json", exclude_none=True))
         return ask(

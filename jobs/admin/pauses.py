@@ -79,7 +79,7 @@ def _resume(ids: Sequence[int], *, actor: str, reason: str, over_minutes: float 
         switches = [one for one in switches if one.scope != PauseSwitch.Scope.GLOBAL]
     released = sum(pauses.resume_scope(one.scope, one.key, actor=actor, reason=reason) for one in switches)
     ramp = f" The limits open over {over_minutes:g} minutes." if over_minutes else ""
-    return VerbOutcome(resumed, report=f"{resumed:,} resumed; {released:,} held jobs may run again.{ramp}")
+    return VerbOutcome(resumed, report=f"{resumed:,} resumed; {numbered(released, 'held job')} may run again.{ramp}")
 
 
 def _try(ids: Sequence[int], *, actor: str) -> VerbOutcome:

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from jobs.models import Job
 from jobs.services.explain.finish_histogram import pace_of
 from jobs.states import SHOWN, JobState
+from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 
 
@@ -47,6 +48,6 @@ def picture_of(jobs: QuerySet[Job], marks: Iterable[datetime] = ()) -> dict[str,
         "since": formatting.ago(pace.since),
         "until": formatting.ago(pace.until),
         "bucket": formatting.duration(pace.bucket),
-        "highest": f"{highest:,}",
+        "highest": numbered(highest, "job"),
         "peak": f"{per_minute:,.0f}",
     }

@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.widgets import AutocompleteSelect
 from django.forms import SplitDateTimeField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -21,7 +22,7 @@ from queueops.core.web.read_your_writes import may_lag
 
 from . import formatting
 from .formatting import NOTHING
-from .forms import column_searched, projects_listed
+from .forms import are_projects_many, column_searched
 from .verbs import VerbsMixin
 
 
@@ -40,10 +41,11 @@ class QueueAdmin(VerbsMixin):
         fields = tuple(super().get_readonly_fields(request, obj))
         return (*fields, *self.fixed_fields) if obj else fields
 
-    def get_autocomplete_fields(self, request: HttpRequest) -> list[str] | tuple[str, ...]:
-        fields: list[str] | tuple[str, ...] = super().get_autocomplete_fields(request)
-        projects = [one.name for one in self.opts.fields if one.related_model is column_searched().related_model]
-        return (*fields, *projects) if projects and projects_listed() is None else fields
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        of_project = db_field.related_model is column_searched().related_model
+        if of_project and "widget" not in kwargs and are_projects_many():
+            kwargs["widget"] = AutocompleteSelect(db_field, self.admin_site)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.is_deletable and bool(super().has_delete_permission(request, obj))

@@ -66,6 +66,11 @@ def projects_listed() -> list[str] | None:
     return list(projects) if len(projects) <= MAX_PROJECTS_LISTED else None
 
 
+def are_projects_many() -> bool:
+    projects = apps.get_model("tenancy", "Project").objects.order_by()
+    return bool(projects[MAX_PROJECTS_LISTED : MAX_PROJECTS_LISTED + 1].exists())
+
+
 def column_searched() -> Field[Any, Any]:
     """Return a column that refers to a project: the search wants one, and any will do."""
     return cast("Field[Any, Any]", apps.get_model("tenancy", "ProducerKey").project.field)
@@ -91,7 +96,7 @@ class ProjectSearch(AutocompleteSelect):
 
 def search_projects(form: forms.BaseForm) -> None:
     """Let a person search the projects of the form's field where a drop-down cannot offer them all."""
-    if projects_listed() is None:
+    if are_projects_many():
         field = cast("ProjectField", form.fields["project"])
         field.widget = ProjectSearch(field)
 

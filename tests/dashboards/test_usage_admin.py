@@ -8,6 +8,7 @@ import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.urls import reverse
@@ -115,7 +116,7 @@ def test_what_cannot_be_is_said_at_its_field(field, value):
 
 def test_another_quota_reaches_the_current_month_and_is_told():
     make_allowance(unit="tokens", time_zone="Europe/Vienna")
-    row = make_usage_month(uuid4())
+    row = make_usage_month(uuid4(), month=f"{timezone.now().astimezone(ZoneInfo('Europe/Vienna')):%Y-%m}")
     response = signed_in("limits manager").post(f"{ALLOWANCES}acme/change/", {**FORM, "quota": "500"}, follow=True)
     row.refresh_from_db()
     assert row.quota == 500

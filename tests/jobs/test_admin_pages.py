@@ -464,6 +464,17 @@ def test_a_schedule_may_name_only_a_function_of_the_list():
     assert not schedules.get().args
 
 
+def test_deleting_a_scheduled_task_is_audited():
+    schedule = apps.get_model("django_q", "Schedule").objects.create(name="x", func="jobs.cluster.keep_partitions")
+    client, number = signed_in("superuser"), schedule.pk
+    answer = client.post(reverse("admin:django_q_schedule_delete", args=[number]), {"post": "yes"})
+    assert answer.status_code == 302
+    entry = AuditEntry.objects.get(action="delete_schedule")
+    assert entry.target == f"Scheduled task {number}"
+    assert entry.before is not None
+    assert (entry.before["name"], entry.after) == ("x", None)
+
+
 @pytest.mark.django_db
 def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     job = make_job()

@@ -196,7 +196,7 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
     facts: list[tuple[str, Any]] = [
         ("Job", formatting.link("jobs_job", letter.job_id)),
         ("Batch", formatting.link("jobs_batch", batch.pk, batch) if batch else None),
-        ("Project", letter.project_id),
+        ("Project", formatting.link("tenancy_project", letter.project_id, letter.project_id)),
         ("Kind", letter.kind),
         ("Service", letter.service),
         ("Failed", formatting.ago(letter.created_at)),

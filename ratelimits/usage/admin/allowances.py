@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.attribute import TypedAttribute
@@ -141,7 +142,7 @@ def _page_of(allowance: Allowance) -> dict[str, Any]:
                 ("Over it", f"{counted.over:,}", {"level": "over"}),
             )
         ],
-        "overrides": f"{overrides:,}",
+        "overrides": numbered(overrides, "user"),
         "overrides_href": narrowed("ratelimits_allowanceoverride", project=allowance.pk),
         "top_href": f"{reverse('admin:ratelimits_usagetracking_top')}?project={allowance.pk}&month={counted.month}",
     }

@@ -322,7 +322,7 @@ def test_a_webhooks_secret_is_changed_in_place_and_shown_once():
     route.refresh_from_db()
     assert open_signing_secret(route) != before
     assert open_signing_secret(route) in shown.content.decode()
-    assert shown["Cache-Control"] == "no-store"
+    assert "no-store" in shown["Cache-Control"]
     entry = AuditEntry.objects.get(action="change_alert_route_secret")
     assert (entry.target, entry.reason) == (f"alert route {route.pk}", "it leaked")
     assert "whsec" not in str(entry.__dict__)
