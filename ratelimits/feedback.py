@@ -22,6 +22,7 @@ from ratelimits.rate_headers import StatedQuota, parse_span, read_rate_headers
 
 MAX_ERROR_BYTES = 1_000_000
 MAX_DETAILS = 50
+MAX_PASSED_ON = 20_000  # characters of an error that another passes on
 MAX_VIOLATIONS = 20  # in one detail, and in all details together
 MAX_QUOTA_NAME = 200
 MAX_CAP = 1e12
@@ -209,8 +210,42 @@ def error_of(body: bytes) -> dict[str, Any]:
     for envelope in items_of(parsed) or [parsed]:
         if isinstance(envelope, dict):
             error = envelope.get("error")
-            return dict(error) if isinstance(error, dict) else _error_at_top(envelope)
+            return _with_details(error if isinstance(error, dict) else _error_at_top(envelope))
     return {}
+
+
+def unwrapped(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an error with the words of the error that OpenRouter passes on in `metadata.raw`."""
+    raw, said = _raw_in(error), short_text(error.get("message"), most=MAX_PASSED_ON)
+    words = _error_written_in(raw).get("message") or raw
+    return {**error, "message": f"{said}: {words}"} if isinstance(words, str) and words else dict(error)
+
+
+def _with_details(error: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return an error with the details of the error that it passes on as JSON in its message, as gateways do.
+
+    OpenRouter's `metadata.raw` is of an account of its own, so that only the wait concerns us.
+    """
+    raw = _raw_in(error)
+    inner = _error_written_in(raw or short_text(error.get("message"), most=MAX_PASSED_ON))
+    details = [one for one in objects_of(inner.get("details")) if not raw or "retryDelay" in one]
+    return {**error, "details": details} if details and not error.get("details") else dict(error)
+
+
+def _raw_in(error: Mapping[str, Any]) -> str:
+    metadata = error.get("metadata")
+    return short_text(metadata.get("raw"), most=MAX_PASSED_ON) if isinstance(metadata, dict) else ""
+
+
+def _error_written_in(text: str) -> dict[str, Any]:
+    """Return the error object that begins with a text's first brace; empty: there is none."""
+    try:
+        parsed, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    except (ValueError, RecursionError):
+        return {}
+    error = parsed.get("error", parsed)
+    return error if isinstance(error, dict) else {}
 
 
 def _error_at_top(envelope: dict[str, Any]) -> dict[str, Any]:

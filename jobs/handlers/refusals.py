@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from ratelimits.feedback import PushBack
 
 from .fallback import CREDIT_GONE
-from .google.refusals import parse_google, read_details
+from .google.refusals import parse_google
 from .llm.anthropic import parse_anthropic
-from .llm.openai import parse_openai
+from .llm.openai import parse_compatible, parse_openai
 from .llm.providers import DIALECTS
 
 ParseRefusal = Callable[[int, Mapping[str, str], bytes], PushBack | None]
@@ -34,11 +34,5 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes, host: st
     Returns:
         None if the refusal concerns no quota, see `is_of_a_quota`, or if a 429 says that the credit is used up.
     """
-    of_host = BY_DOMAIN.get(".".join(host.lower().rsplit(".", 2)[-2:]))
-    if of_host:
-        return of_host(status, headers, body)
-    google = read_details(status, headers, body)
-    if google is None or google.violations:
-        return google
-    other = parse_openai(status, headers, body)
-    return other and PushBack(other.violations, other.retry_after or google.retry_after)
+    of_host = BY_DOMAIN.get(".".join(host.lower().rsplit(".", 2)[-2:]), parse_compatible)
+    return of_host(status, headers, body)

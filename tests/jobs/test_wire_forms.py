@@ -235,7 +235,7 @@ def test_each_servers_words_for_too_long_are_that():
             asyncio.run(scenario())
         told = failure_of(failed.value)
         codes[form["server"]] = told.code, is_retryable(told, repeatable=True) or is_outage(told)
-    assert len(codes) == 30
+    assert len(codes) == 33
     assert set(codes.values()) == {(CONTEXT_TOO_LONG, False)}, codes
 
 
@@ -598,6 +598,71 @@ def test_calls_of_tools_that_come_under_one_index_stay_two_calls(indexes):
     assert reader.answer.result()["tool_calls"] == [
         {"name": f"tool{n}", "arguments": {"x": n}, "id": f"call{n}"} for n in (1, 2)
     ]
+
+
+@every_case(
+    ("body", "meaning"),
+    [
+        ({"status": "449", "msg": "You exceeded your current rate limit", "body": None}, (429, "answered")),
+        ({"status": "435", "msg": "Model not support", "body": None}, (435, "answered")),
+        ({"success": False, "errors": [{"code": 7000, "message": "No route"}], "result": None}, (None, "unknown")),
+        ({"object": "error", "status_code": 503, "message": "busy"}, (503, "answered")),
+        ({"error": {"type": "upstream_error", "http_status": 429, "message": "slow"}}, (429, "answered")),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_under_status_200_is_told_in_its_words_with_the_status_that_it_states(stream, body, meaning):
+    reader = AnswerReader(DIALECTS["openai"], service="openai", secrets=())
+    text = json.dumps(body)
+    with pytest.raises(ProviderError) as failed:
+        reader.take(f"data: {text}\n\n".encode()) if stream else reader.take_whole(text.encode())
+    told = failure_of(failed.value)
+    assert (told.status, told.outcome) == meaning
+    assert (told.push_back is not None) == (meaning[0] == 429)
+    assert any(words in told.message for words in ("exceeded", "not support", "No route", "busy", "slow"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_function_call_of_before_is_a_call_of_a_tool(stream):
+    pieces = [{"name": "f", "arguments": '{"a"'}, {"arguments": ": 1}"}]
+    if stream:
+        answer = streamed(
+            *({"choices": [{"index": 0, "delta": {"function_call": piece}}]} for piece in pieces),
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "function_call"}]},
+        )
+    else:
+        answer = Generation()
+        called = {"name": "f", "arguments": '{"a": 1}'}
+        both = {"tool_calls": [{"id": "1", "function": called}], "function_call": called}
+        DIALECTS["openai"].absorb(answer, of_chat(both, "tool_calls"))
+    assert [(call["name"], call["arguments"]) for call in answer.result()["tool_calls"]] == [("f", {"a": 1})]
+    assert answer.result()["complete"]
+
+
+def test_a_responses_own_tools_are_called_and_a_cancelled_response_is_no_answer():
+    dialect = ENDPOINTS["openai"]["/v1/responses"].dialect
+    item = {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": "print(1)"}
+    reader = AnswerReader(dialect, service="openai", secrets=())
+    reader.take_whole(json.dumps({"object": "response", "status": "completed", "output": [item]}).encode())
+    assert reader.answer.result()["tool_calls"] == [{"name": "run", "arguments": "print(1)", "id": "c"}]
+    reader = AnswerReader(dialect, service="openai", secrets=())
+    with pytest.raises(ProviderError) as failed:
+        reader.take_whole(json.dumps({"object": "response", "status": "cancelled", "output": []}).encode())
+    assert failed.value.code == "response_failed"
+
+
+@every_case("reason", ["sensitive", "guardrail_intervened", "content_filtered", "image_prohibited_content", "refusal"])
+def test_an_answer_that_is_held_back_is_that_by_each_servers_name_for_it(reason):
+    answer = Generation()
+    DIALECTS["openai"].absorb(answer, of_chat({"content": "x"}, reason))
+    assert (answer.is_blocked, answer.result()["complete"]) == (True, False)
+
+
+def test_an_answer_that_fills_the_context_window_is_cut():
+    for reason in ("model_length", "model_context_window_exceeded"):
+        answer = Generation()
+        DIALECTS["openai"].absorb(answer, of_chat({"content": "x"}, reason))
+        assert answer.is_cut
 
 
 def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():

@@ -92,6 +92,20 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "dashscope_inspection": (400, ANSWER_BLOCKED, None, False, False),
     "dashscope_inspection_with_500": (400, ANSWER_BLOCKED, None, False, False),
     "anthropic_filter": (400, ANSWER_BLOCKED, None, False, False),
+    "gemini_prepaid_credit": (402, "credit_gone", None, False, True),
+    "gemini_spending_cap": (402, "credit_gone", None, False, True),
+    "gemini_leaked_key": (403, "account_deactivated", None, False, True),
+    "gemini_day_in_openais_form": (429, "resource_exhausted", ("requests", 36), True, False),
+    "gateway_writes_gemini_into_its_message": (429, "throttling_error", ("requests", 36), True, False),
+    "anthropic_disabled": (403, "account_deactivated", None, False, True),
+    "anthropic_long_context_plan": (403, "no_quota", None, False, False),
+    "openrouter_key_limit": (402, "credit_gone", None, False, True),
+    "openrouter_passes_on_too_long": (400, CONTEXT_TOO_LONG, None, False, False),
+    "ark_overdue": (402, "credit_gone", None, False, True),
+    "ark_set_limit": (403, "no_quota", None, False, False),
+    "ark_sensitive": (400, ANSWER_BLOCKED, None, False, False),
+    "new_api_sensitive": (400, ANSWER_BLOCKED, None, False, False),
+    "databricks_limit_of_zero": (403, "no_quota", None, False, False),
 }
 
 

@@ -47,6 +47,8 @@ WORDS = ErrorWords(
         r"^you have reached your specified (?:\w+ )?api usage limits",
         r"^insufficient balance \(1008\)",  # MiniMax, which speaks this dialect, too
     ),
+    no_quota=phrases(r"extra usage is required for long context"),
+    closed=phrases(r"^this organization has been disabled"),
     blocked=phrases(r"blocked by content filtering policy"),
 )
 _LIMIT_IN_MESSAGE = re.compile(r"rate limit of ([0-9,]{1,30}) ((?:input |output |)(?:tokens|requests) per [a-z]{1,10})")

@@ -18,12 +18,27 @@ if TYPE_CHECKING:
     from jobs.handlers.llm.requests.payload import LlmGenerate
 
 MAX_WORD = 200
+ACCOUNT_DEACTIVATED = "account_deactivated"  # OpenAI's code of a closed account, and ours for others that have words
 # In lower case; `eos`, `eos_token` and `complete` come from OpenAI-compatible servers.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "model_length"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 # In lower case: the same prompt is blocked again. Gemini's RECITATION and OTHER may not come back.
-_BLOCKED = frozenset({"content_filter", "refusal", "safety", "blocklist", "prohibited_content", "spii", "image_safety"})
+_BLOCKED = frozenset(
+    {
+        "content_filter",
+        "refusal",
+        "safety",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "image_safety",
+        "image_prohibited_content",
+        "sensitive",  # Zhipu, Tencent
+        "guardrail_intervened",  # Bedrock through gateways, twice
+        "content_filtered",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +264,7 @@ class ErrorWords:
         no_credit: Phrases of messages that say so.
         no_quota: Phrases of messages that say that the account has no quota at all for the model.
         comes_back: Phrases of messages about a quota that comes back, though their code is one of `no_credit_codes`.
+        closed: Phrases of messages that say that the account or key is closed.
         account_codes: Codes, in lower case, for a closed account or key: every other request gets the same answer.
         blocked_codes: Codes for a request whose content the provider does not take.
         blocked: Phrases of messages that say so.
@@ -261,6 +277,7 @@ class ErrorWords:
     no_credit: tuple[re.Pattern[str], ...] = ()
     no_quota: tuple[re.Pattern[str], ...] = ()
     comes_back: tuple[re.Pattern[str], ...] = ()
+    closed: tuple[re.Pattern[str], ...] = ()
     account_codes: frozenset[str] = frozenset()
     blocked_codes: frozenset[str] = frozenset()
     blocked: tuple[re.Pattern[str], ...] = ()

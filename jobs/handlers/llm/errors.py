@@ -20,12 +20,13 @@ from jobs.handlers.errors import (
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, NO_QUOTA
 from jobs.handlers.http.answers import MAX_JSON_DEPTH, error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
-from ratelimits.feedback import MESSAGES, objects_of
+from ratelimits.feedback import MESSAGES, objects_of, unwrapped
 
-from .dialect import Dialect, ErrorWords, codes_of
+from .dialect import ACCOUNT_DEACTIVATED, Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
+_IFLOWS_QUOTA = 449
 # MiniMax's own API says with these codes, under status 200, what others say with a status.
 _OF_MINIMAX = {
     1001: 504,
@@ -78,6 +79,10 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         return _credit_gone(service, said, status=response.status)
     if _says(error, words.no_quota):
         return _no_quota(service, said, status=response.status)
+    if _says(error, words.closed):
+        return _account_closed(service, said, status=response.status)
+    error = unwrapped(error)  # not before: what it passes on says nothing of this account
+    said = _said(error, secrets) or excerpt
     code = _failure_code(response.status, error, words)
     return ProviderError(
         _status_of_refusal(response.status, code),
@@ -139,22 +144,35 @@ def _no_quota(service: str, said: str, **details: Any) -> ProviderError:
     )
 
 
+def _account_closed(service: str, said: str, **details: Any) -> ProviderError:
+    """Return the error of an account or key that the provider has switched off, with whatever status."""
+    return ProviderError(
+        HTTPStatus.FORBIDDEN.value,
+        f"{service} has closed this account or key: {said}",
+        code=ACCOUNT_DEACTIVATED,
+        outcome="answered",
+        details=details,
+    )
+
+
 def error_event(
     error: dict[str, Any], *, dialect: Dialect, service: str, secrets: tuple[str, ...], used: Used = UNTOLD
 ) -> ProviderError:
     """Read an error that comes inside an answer that began as a success; `used`: what the answer states."""
     said = _said(error, secrets)
     has_no_credit = dialect.words.has_no_credit(codes_of(error), said)
-    if has_no_credit or _status_of(error.get("code")) == HTTPStatus.PAYMENT_REQUIRED:
+    if has_no_credit or _status_of(error) == HTTPStatus.PAYMENT_REQUIRED:
         return _credit_gone(service, said)
     if _says(error, dialect.words.no_quota):
         return _no_quota(service, said)
+    error = unwrapped(error)
+    said = _said(error, secrets)
     if fault := _fault_of_input(error, dialect.words):
         broke_off = f"{service} broke off: {said}"
         return ProviderError(HTTPStatus.BAD_REQUEST.value, broke_off, code=fault, outcome="answered", used=used)
     codes, code = codes_of(error), _code(error, dialect.words) or "stream_error"
     is_refused = any(map(_REFUSED.fullmatch, codes))
-    status = HTTPStatus.TOO_MANY_REQUESTS.value if is_refused else _status_of(error.get("code"))
+    status = HTTPStatus.TOO_MANY_REQUESTS.value if is_refused else _status_of(error)
     outage = max((_OUTAGES[code] for code in codes & _OUTAGES.keys()), default=None)
     push_back = None
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -171,10 +189,12 @@ def error_event(
     )
 
 
-def _status_of(code: Any) -> int | None:
-    """Return an HTTP status that is a number or its digits; None: the code is no status."""
-    number = int(code) if isinstance(code, str) and code.isascii() and code.isdecimal() else code
-    return number if type(number) is int and number in _STATUSES else None
+def _status_of(error: dict[str, Any]) -> int | None:
+    """Return the HTTP status that an error states, as a number or its digits; None: it states none."""
+    told = (error.get(name) for name in ("code", "status", "status_code", "http_status"))
+    numbers = (int(one) if isinstance(one, str) and one.isascii() and one.isdecimal() else one for one in told)
+    found = next((one for one in numbers if type(one) is int and one in _STATUSES), None)
+    return HTTPStatus.TOO_MANY_REQUESTS.value if found == _IFLOWS_QUOTA else found
 
 
 def malformed(service: str, what: str, *, used: Used = UNTOLD) -> ProviderError:

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from jobs.handlers.google.refusals import read_details
 from queueops.tenancy.models import CredentialSetting
 from ratelimits.feedback import (
     DAY_SECONDS,
@@ -65,10 +66,12 @@ _TEXTS = frozenset({"text", "output_text"})  # parts of a content
 _BROKEN_OFF = re.compile(r"error(?:_.*)?|abort|insufficient_system_resource|network_error")
 # An OpenAI-compatible gateway may stand before any provider, and passes on that provider's error messages.
 WORDS = ErrorWords(
-    too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
+    too_long_codes=frozenset(
+        {"context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded"}
+    ),
     # OpenAI, SGLang; Azure; llama.cpp; Mistral; vLLM; SGLang, Together; LiteLLM; xAI; Moonshot; MiniMax; LM Studio;
     # Ollama, Fireworks; Bedrock; Perplexity; DashScope; TGI, Together; Cerebras, Groq; Poolside; GLM; Cohere;
-    # llama-cpp-python.
+    # llama-cpp-python; GitHub Models; Voyage.
     too_long=phrases(
         r"maximum context length (?:is|of|has been exceeded)\b",
         r"input tokens exceed the configured limit",
@@ -91,6 +94,8 @@ WORDS = ErrorWords(
         r"prompt exceeds max length",
         r"too many tokens: [^.]{0,100}cannot exceed \d",
         r"exceed(?:s|ed)? (?:the |this model )?context window\b",
+        r"request body too large for [^.]{1,100} model\b",
+        r"max allowed tokens per submitted batch is \d",
     ),
     no_credit_codes=frozenset(
         {
@@ -107,9 +112,10 @@ WORDS = ErrorWords(
             "insufficient_user_quota",
             "personal-team-blocked:spending-limit",
             "Arrearage",
+            "AccountOverdueError",
         }
     ),
-    # xAI, three times; DashScope; Moonshot; SiliconFlow and gateways.
+    # xAI, three times; DashScope; Moonshot; SiliconFlow and gateways; OpenRouter.
     no_credit=phrases(
         r"used all available credits or reached its monthly spending limit",
         r"teams? doesn't have any credits",
@@ -117,13 +123,16 @@ WORDS = ErrorWords(
         r"make sure your account is in good standing",
         r"suspended due to insufficient balance",
         r"\bbalance is insufficient",
+        r"^key limit exceeded\b",
     ),
+    # Ark; Databricks.
+    no_quota=phrases(r"reached the set inference limit for the", r"disabled due to a Databricks-set rate limit of 0\b"),
     comes_back=phrases(r"error-code#token-limit"),  # DashScope's tokens a minute, as `insufficient_quota`
     account_codes=frozenset({"account_deactivated"}),
     blocked_codes=frozenset(
         {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "data_inspection_failed"}
     ),
-    # Azure; DeepSeek; xAI; DashScope; OpenAI; OpenRouter; Z.ai, Zhipu.
+    # Azure; DeepSeek; xAI; DashScope; OpenAI; OpenRouter; Z.ai, Zhipu; Ark; new-api.
     blocked=phrases(
         r"triggering Azure OpenAI's content management policy",
         r"\bcontent exists risk\b",
@@ -132,6 +141,8 @@ WORDS = ErrorWords(
         r"flagged as potentially violating our usage policy",
         r"\byour input was flagged\b",
         r"potentially unsafe or sensitive content|可能包含不安全或敏感内容",
+        r"text may contain sensitive information",
+        r"\binput contains sensitive words\b",
     ),
     misfit_codes=frozenset({"json_validate_failed", "tool_use_failed", "output_parse_failed"}),  # Groq
 ).beside(anthropic.WORDS, gemini.WORDS)
@@ -241,7 +252,8 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
             _add_content(answer, message.get("content"))
             answer.refuse(message.get("refusal"))
             answer.thought |= any(isinstance(message.get(name), str) and message[name] != "" for name in _THOUGHTS)
-            _add_calls(answer, message.get("tool_calls"))
+            # OpenAI's older models have one `function_call` instead.
+            _add_calls(answer, message.get("tool_calls") or [{"function": message.get("function_call")}])
             answer.has_media |= bool(message.get("audio") or message.get("images"))  # OpenAI; OpenRouter
         reason = choice.get("finish_reason")
         answer.failed |= isinstance(reason, str) and _BROKEN_OFF.fullmatch(reason) is not None
@@ -393,6 +405,15 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     return PushBack(violations, found.retry_after)
 
 
+def parse_compatible(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """Read a refusal of a server that speaks OpenAI's form, but may pass on Google's details, as Gemini itself does."""
+    google = read_details(status, headers, body)
+    if google is None or google.violations:
+        return google
+    other = parse_openai(status, headers, body)
+    return other and PushBack(other.violations, other.retry_after or google.retry_after)
+
+
 def _headers_in(error: Mapping[str, Any]) -> dict[str, str]:
     """Return the rate headers that OpenRouter writes into the body instead, as `metadata.headers`."""
     metadata = error.get("metadata")
@@ -456,7 +477,7 @@ OPENAI = Dialect(
     absorb=absorb,
     knows=knows,
     cost=cost,
-    push_back=parse_openai,
+    push_back=parse_compatible,
     words=WORDS,
     end_of_stream="[DONE]",
     adapt=adapt,

@@ -156,6 +156,8 @@ class AnswerReader:
         if not isinstance(event, dict):
             raise llm_errors.malformed(self._service, "the answer is no object")
         if not self._dialect.knows(event):
+            if refused := llm_errors.refusal_in(event):  # Cloudflare and iFlow refuse under status 200
+                raise self._failed(refused)
             if self.answer.is_whole:
                 self._dialect.absorb(self.answer, event)  # what it counts is paid for, whatever its form
             used = self._counted() if self.answer.is_whole else UNTOLD

@@ -19,6 +19,7 @@ _RESPONSE_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tok
 _INPUT_COUNTS = {"prompt_tokens": "input_tokens", "total_tokens": "total_tokens"}
 _GEMINI_COUNTS = {"promptTokenCount": "input_tokens", "totalTokenCount": "total_tokens"}
 _ENDS_OF_A_RESPONSE = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_CALLED = {"function_call": "arguments", "custom_tool_call": "input"}
 _PIECES: Mapping[Any, Callable[[Generation, Any], None]] = {
     "response.output_text.delta": Generation.add_text,
     "response.refusal.delta": Generation.refuse,
@@ -102,7 +103,7 @@ def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
     details = told.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     # Azure sends the error in the next event.
-    answer.failed |= told.get("status") == "failed"
+    answer.failed |= told.get("status") in ("failed", "cancelled")
     ended = None if answer.failed else reason or told.get("status")
     answer.note(finish_reason=ended, model=told.get("model"), answer_id=told.get("id"), tier=told.get("service_tier"))
     usage = told.get("usage")
@@ -125,12 +126,12 @@ def _add_message(answer: Generation, item: Any, *, unless_there: bool = False) -
 
 def _add_called(answer: Generation, place: Any, item: Any) -> None:
     """Add a call of a tool, which a stream brings twice: as an item that is done, and in the whole at its end."""
-    if not isinstance(item, dict) or item.get("type") != "function_call":
+    if not isinstance(item, dict) or item.get("type") not in _CALLED:
         return
     call_id = item.get("call_id")
     key = call_id if isinstance(call_id, str) else place if type(place) is int else None
     if key not in answer.calls:
-        answer.add_call(key, name=item.get("name"), call_id=call_id, arguments=item.get("arguments"))
+        answer.add_call(key, name=item.get("name"), call_id=call_id, arguments=item.get(_CALLED[item["type"]]))
 
 
 def knows_response(event: dict[str, Any]) -> bool:
