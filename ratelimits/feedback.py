@@ -76,7 +76,7 @@ _WAIT_IN_WORDS = re.compile(
 )
 _SECONDS = {"millisecond": 0.001, "second": 1, "sec": 1, "minute": 60, "min": 60, "hour": 3_600, "day": DAY_SECONDS}
 _MOMENT_IN_WORDS = re.compile(
-    r"(?:resets? at|retry after|将在)\s{0,3}"
+    r"(?:resets? at:?|retry after|将在)\s{0,3}"
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.\d{1,9})?\s?(Z|UTC|[+-]\d\d:\d\d)?",
     re.IGNORECASE,
 )

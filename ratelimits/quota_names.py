@@ -23,7 +23,7 @@ _UNIT_WORDS: dict[CountedUnit, re.Pattern[str]] = {
     "input_tokens": re.compile(rf"(?<![a-z])(?:input|prompt)[ _-]tokens?{_LIMITED}|\bITPM\b", re.IGNORECASE),
     "output_tokens": re.compile(rf"(?<![a-z])(?:output|completion)[ _-]tokens?{_LIMITED}|\bOTPM\b", re.IGNORECASE),
     "tokens": re.compile(rf"(?<![a-z])tokens?{_LIMITED}|\bTP[MD]\b|too many tokens\b", re.IGNORECASE),
-    "requests": re.compile(rf"(?<![a-z])(?:requests?|calls?|queries){_LIMITED}|\bRP[MDS]\b", re.IGNORECASE),
+    "requests": re.compile(rf"(?<![a-z])(?:requests?|calls?|queries){_LIMITED}|\b(?:RP[MDS]|QPS)\b", re.IGNORECASE),
 }
 _UNIT_CODES: dict[CountedUnit, re.Pattern[str]] = {
     "input_tokens": re.compile(r"^(?:input|prompt)_tokens?\b|^(?:input|prompt)_tokens?_"),

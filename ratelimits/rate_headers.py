@@ -37,7 +37,7 @@ _PERIODS = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
 _UNIT_FIELD = re.compile(
     r"x-ratelimit-limit-((requests|req|(?:input-|output-)?tokens)(?:-(second|minute|hour|day))?|(second|minute|hour|day))"
 )
-_PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
+_PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit", "helicone-ratelimit", "x-hubspot-ratelimit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ def test_each_servers_words_for_too_long_are_that():
             asyncio.run(scenario())
         told = failure_of(failed.value)
         codes[form["server"]] = told.code, is_retryable(told, repeatable=True) or is_outage(told)
-    assert len(codes) == 33
+    assert len(codes) == 35
     assert set(codes.values()) == {(CONTEXT_TOO_LONG, False)}, codes
 
 
@@ -608,6 +608,9 @@ def test_calls_of_tools_that_come_under_one_index_stay_two_calls(indexes):
         ({"success": False, "errors": [{"code": 7000, "message": "No route"}], "result": None}, (None, "unknown")),
         ({"object": "error", "status_code": 503, "message": "busy"}, (503, "answered")),
         ({"error": {"type": "upstream_error", "http_status": 429, "message": "slow"}}, (429, "answered")),
+        ({"error": "Rate limit exceeded, slow down"}, (429, "answered")),
+        ({"error_code": 336501, "error_msg": "Rate limit reached, slow"}, (429, "answered")),
+        ({"error": {"code": 500, "message": "after 3 times: too many requests, busy"}}, (500, "answered")),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -106,6 +106,14 @@ MEANING: dict[str, tuple[Any, ...]] = {
     "ark_sensitive": (400, ANSWER_BLOCKED, None, False, False),
     "new_api_sensitive": (400, ANSWER_BLOCKED, None, False, False),
     "databricks_limit_of_zero": (403, "no_quota", None, False, False),
+    "fireworks_suspended": (402, "credit_gone", None, False, True),
+    "litellm_budget": (402, "credit_gone", None, False, True),
+    "new_api_token_exhausted": (402, "credit_gone", None, False, True),
+    "new_api_quota_before": (402, "credit_gone", None, False, True),
+    "zai_plan_expired": (402, "credit_gone", None, False, True),
+    "portkey_guardrail": (446, ANSWER_BLOCKED, None, False, False),
+    "lm_studio_unloaded": (400, "http_400", None, True, False),
+    "lm_studio_crashed": (400, "http_400", None, True, False),
 }
 
 
@@ -401,6 +409,7 @@ NOW_ISO = f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}"
         ),
         ({}, {"error": {"message": "exhausted. Your quota will reset after 5h59m59s."}}, 21_599, 21_599),
         ({}, {"error": {"message": f"User-rate limit exceeded.  Retry after {NOW_ISO}.123Z"}}, 2_400, 3_600),
+        ({}, {"error": {"message": f"Limit type: tokens. Limit resets at: {NOW_ISO} UTC"}}, 2_400, 3_600),
         ({"x-ms-retry-after-ms": "8"}, {"code": "429", "message": "Request rate is large."}, 0.008, 0.008),
         ({"X-AI-RateLimit-Retry-After": "33"}, {"message": "AI token rate limit exceeded"}, 33, 33),
         (
@@ -441,6 +450,9 @@ def test_a_wait_is_read_wherever_an_api_states_it(headers, body, least, most):
         ({}, {"status": "error", "message": "You have reached your daily limit.", "policyName": "DAILY"}, "", True),
         ({}, {"message": "Resource level throttle APPLICATION DAY limit is reached."}, "", True),
         ({}, {"error": {"message": "Rate limit of 50 per 86400s exceeded for UserByModelByDay."}}, "", True),
+        ({}, {"message": "REQUEST_LIMIT_EXCEEDED: Exceeded workspace QPS rate limit for x."}, "requests", False),
+        ({"Helicone-RateLimit-Limit": "10", "Helicone-RateLimit-Remaining": "0"}, {}, "requests", False),
+        ({"X-HubSpot-RateLimit-Remaining": "0"}, {"message": "You have reached your limit."}, "requests", False),
         ({"X-RateLimit-Limit-Day": "50", "X-RateLimit-Remaining-Day": "0"}, {}, "requests", True),
         ({"x-ratelimit-limit-req-minute": "5", "x-ratelimit-remaining-req-minute": "0"}, {}, "requests", False),
         ({"x-ratelimit-limit-": "5", "x-ratelimit-remaining-": "0"}, {}, None, None),

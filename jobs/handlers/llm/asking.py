@@ -26,7 +26,8 @@ from .dialect import Dialect, Generation, ModelRequest
 from .reading import AnswerReader
 
 MAX_LLM_ANSWER_BYTES = 20_000_000
-ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})  # some servers create an answer
+# Some servers create an answer; Portkey says with a 246 that a guardrail did not like it.
+ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, 246})
 
 
 # The options of every kind that asks a language model.

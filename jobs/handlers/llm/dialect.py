@@ -268,6 +268,7 @@ class ErrorWords:
         account_codes: Codes, in lower case, for a closed account or key: every other request gets the same answer.
         blocked_codes: Codes for a request whose content the provider does not take.
         blocked: Phrases of messages that say so.
+        passing: Phrases of messages about a fault of the server, though their status is one of the request.
         misfit_codes: Codes for an answer of the model that the provider found not to fit what was asked for.
     """
 
@@ -281,6 +282,7 @@ class ErrorWords:
     account_codes: frozenset[str] = frozenset()
     blocked_codes: frozenset[str] = frozenset()
     blocked: tuple[re.Pattern[str], ...] = ()
+    passing: tuple[re.Pattern[str], ...] = ()
     misfit_codes: frozenset[str] = frozenset()
 
     def has_no_credit(self, codes: set[str], message: str) -> bool:

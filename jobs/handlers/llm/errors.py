@@ -48,6 +48,9 @@ _REFUSED = re.compile(
     r"rate_limit(?:ed|_.*)?|too_many_(?:requests|tokens).*|throttling.*|(?:token|request)_quota_exceeded|engine_overloaded.*",
     re.IGNORECASE,
 )
+_REFUSED_WORDS = re.compile(
+    r"\brate limit (?:is )?(?:reached|exceeded)|\brequest limit reached|\btoo many requests\b", re.IGNORECASE
+)
 # Anthropic and OpenAI say with these that their servers fail, for minutes, under status 200.
 _OUTAGES = {
     "api_error": 500,
@@ -92,7 +95,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         outcome="answered",
         details={**({} if error else {"excerpt": excerpt}), **asks_again(response)},
         push_back=push_back,
-        repeat=_repeat(code, response.status),
+        repeat=True if _says(error, words.passing) else _repeat(code, response.status),
     )
 
 
@@ -171,8 +174,9 @@ def error_event(
         broke_off = f"{service} broke off: {said}"
         return ProviderError(HTTPStatus.BAD_REQUEST.value, broke_off, code=fault, outcome="answered", used=used)
     codes, code = codes_of(error), _code(error, dialect.words) or "stream_error"
-    is_refused = any(map(_REFUSED.fullmatch, codes))
-    status = HTTPStatus.TOO_MANY_REQUESTS.value if is_refused else _status_of(error)
+    stated = _status_of(error)
+    is_refused = any(map(_REFUSED.fullmatch, codes)) or (stated is None and _says(error, (_REFUSED_WORDS,)))
+    status = HTTPStatus.TOO_MANY_REQUESTS.value if is_refused else stated
     outage = max((_OUTAGES[code] for code in codes & _OUTAGES.keys()), default=None)
     push_back = None
     if status == HTTPStatus.TOO_MANY_REQUESTS:

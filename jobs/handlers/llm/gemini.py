@@ -21,7 +21,7 @@ WORDS = ErrorWords(
     too_long=phrases(r"input token count .*exceeds the maximum"),
     no_credit=phrases(r"\bprepayment credits are depleted", r"has exceeded its monthly spending cap"),
     no_quota=(QUOTA_OF_ZERO,),
-    closed=phrases(r"^your API key was reported as leaked"),
+    closed=phrases(r"\byour API key was reported as leaked"),
     account_codes=ACCOUNT_REASONS,
 )
 _COUNTS_THOUGHTS = re.compile(r"gemini-[12]\b")

@@ -71,7 +71,7 @@ WORDS = ErrorWords(
     ),
     # OpenAI, SGLang; Azure; llama.cpp; Mistral; vLLM; SGLang, Together; LiteLLM; xAI; Moonshot; MiniMax; LM Studio;
     # Ollama, Fireworks; Bedrock; Perplexity; DashScope; TGI, Together; Cerebras, Groq; Poolside; GLM; Cohere;
-    # llama-cpp-python; GitHub Models; Voyage.
+    # llama-cpp-python. GitHub Models; Voyage; LM Studio.
     too_long=phrases(
         r"maximum context length (?:is|of|has been exceeded)\b",
         r"input tokens exceed the configured limit",
@@ -87,7 +87,7 @@ WORDS = ErrorWords(
         r"input is too long for requested model",
         r"length of all messages is too long",
         r"range of input length should be",
-        r"`inputs` (?:tokens \+ `max_new_tokens` must be|must have less than) ",
+        r"`?\binputs`? (?:tokens \+ `?max_new_tokens`? must be|must have less than) ",
         r"reduce the length of (?:the|your) (?:messages|input|prompt)\b",
         r"exceeds the maximum allowed input length",
         r"tokens in request more than max tokens allowed",
@@ -96,6 +96,7 @@ WORDS = ErrorWords(
         r"exceed(?:s|ed)? (?:the |this model )?context window\b",
         r"request body too large for [^.]{1,100} model\b",
         r"max allowed tokens per submitted batch is \d",
+        r"loaded with context length of only \d",
     ),
     no_credit_codes=frozenset(
         {
@@ -113,9 +114,12 @@ WORDS = ErrorWords(
             "personal-team-blocked:spending-limit",
             "Arrearage",
             "AccountOverdueError",
+            "budget_exceeded",
+            "pre_consume_token_quota_failed",
+            "1309",
         }
     ),
-    # xAI, three times; DashScope; Moonshot; SiliconFlow and gateways; OpenRouter.
+    # xAI, three times; DashScope; Moonshot; SiliconFlow and gateways; OpenRouter; Fireworks; new-api; LiteLLM.
     no_credit=phrases(
         r"used all available credits or reached its monthly spending limit",
         r"teams? doesn't have any credits",
@@ -124,13 +128,22 @@ WORDS = ErrorWords(
         r"suspended due to insufficient balance",
         r"\bbalance is insufficient",
         r"^key limit exceeded\b",
+        r"is suspended, possibly due to reaching the monthly spending limit",
+        r"\bTokenStatusExhausted\b",
+        r"\bbudget has been exceeded\b",
     ),
     # Ark; Databricks.
     no_quota=phrases(r"reached the set inference limit for the", r"disabled due to a Databricks-set rate limit of 0\b"),
     comes_back=phrases(r"error-code#token-limit"),  # DashScope's tokens a minute, as `insufficient_quota`
     account_codes=frozenset({"account_deactivated"}),
     blocked_codes=frozenset(
-        {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation", "data_inspection_failed"}
+        {
+            "content_filter",
+            "content_policy_violation",
+            "ResponsibleAIPolicyViolation",
+            "data_inspection_failed",
+            "hooks_failed",  # Portkey's guardrails
+        }
     ),
     # Azure; DeepSeek; xAI; DashScope; OpenAI; OpenRouter; Z.ai, Zhipu; Ark; new-api.
     blocked=phrases(
@@ -144,6 +157,7 @@ WORDS = ErrorWords(
         r"text may contain sensitive information",
         r"\binput contains sensitive words\b",
     ),
+    passing=phrases(r"^model unloaded\b", r"^the model has crashed\b"),  # LM Studio loads it again
     misfit_codes=frozenset({"json_validate_failed", "tool_use_failed", "output_parse_failed"}),  # Groq
 ).beside(anthropic.WORDS, gemini.WORDS)
 _LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:.]{0,40})[:.](?: Limit:? ([0-9]{1,30}))?")
