@@ -41,7 +41,7 @@ VERSION = "2023-06-01"
 
 WORDS = ErrorWords(
     too_long=phrases(r"^prompt is too long", r"exceed context limit"),
-    no_credit_codes=frozenset({"enforced_spend_limit_reached", "1113"}),  # the number is Zhipu's and Z.ai's
+    no_credit_codes=frozenset({"enforced_spend_limit_reached", "1113", "1309"}),  # the numbers are Z.ai's
     no_credit=phrases(
         r"^your credit balance is too low",
         r"^you have reached your specified (?:\w+ )?api usage limits",

@@ -116,7 +116,6 @@ WORDS = ErrorWords(
             "AccountOverdueError",
             "budget_exceeded",
             "pre_consume_token_quota_failed",
-            "1309",
         }
     ),
     # xAI, three times; DashScope; Moonshot; SiliconFlow and gateways; OpenRouter; Fireworks; new-api; LiteLLM.
