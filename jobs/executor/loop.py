@@ -698,7 +698,12 @@ class _InvalidPayload(ValueError):
 
 
 def _call_sync(handler: Handler, running: RunningJob[Any]) -> Answer:
+    connection: Any = transaction.get_connection()
+    within = connection.has_open_transaction  # a test's
     try:
-        return cast("Answer", handler.function(running))
+        answer = cast("Answer", handler.function(running))
+        if connection.has_open_transaction and not within:  # otherwise the job would be completed without its writes
+            raise transaction.TransactionManagementError("the handler left a transaction open; what it wrote is undone")
+        return answer
     finally:
         close_old_connections()

@@ -1,7 +1,7 @@
 """
-Django's PostgreSQL backend, changed in four ways. Transactions begin with the settings of the block they are in, and
+Django's PostgreSQL backend, changed in five ways. Transactions begin with the settings of the block they are in, and
 commit together with their notifications. Errors tell what a server cannot do for now. The pool hands out no connection
-that is known to have ended.
+that is known to have ended, and no thread keeps one that has.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .local_settings import (
 from .watched_line import SilentLine, WatchingDriver
 
 SILENCE_SECONDS = 1.0  # how long new connections fail at once after a silent one, so that no request waits twice
+IDLE_SECONDS = 1.0  # a connection that was left alone for so long may have ended meanwhile
 DISTRUST_SECONDS = 1.0  # the least time between two renewals of the pool: at a standby, every write asks for one
 
 Djangos: Any = base.DatabaseWrapper  # the stubs lack the methods that a backend overrides
@@ -42,12 +43,14 @@ class DatabaseWrapper(Djangos):
     """
 
     Database = WatchingDriver()
+    connection: Any
+    closed_in_transaction: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.applied: Settings | None = None
         self._announced: set[str] = set()
-        self._silent_at = float("-inf")
+        self._silent_at = self._used_at = float("-inf")
         self.execute_wrappers.append(_execute)
 
     def apply(self, settings: Settings | None, instead_of: Settings | None) -> None:
@@ -74,6 +77,37 @@ class DatabaseWrapper(Djangos):
     @cached_property
     def wrap_database_errors(self) -> ConditionWrapper:
         return ConditionWrapper(self)
+
+    def ensure_connection(self) -> None:
+        """Connect anew if the connection has ended: Django looks only at a request's end, and not all work is one."""
+        if self.connection is not None and self.autocommit and not self.in_atomic_block and self._has_ended():
+            self.close()
+        super().ensure_connection()
+
+    def close_if_unusable_or_obsolete(self) -> None:
+        """Forget a transaction that the work before left open, too: its thread could not connect any more."""
+        if self.connection is not None and self._has_ended():
+            self.close()  # otherwise Django's look at it would connect anew, for nothing and perhaps in vain
+        super().close_if_unusable_or_obsolete()
+        if self.closed_in_transaction:
+            self.connection, self.in_atomic_block, self.closed_in_transaction = None, False, False
+
+    @property
+    def has_open_transaction(self) -> bool:
+        driver = self.connection
+        return driver is not None and driver.info.transaction_status != TransactionStatus.IDLE and not driver.closed
+
+    def _has_ended(self) -> bool:
+        before, self._used_at = self._used_at, time.monotonic()
+        if self.connection.closed or self._used_at - before < IDLE_SECONDS:
+            return bool(self.connection.closed)
+        try:
+            # Whatever else the server may write to it is read here and kept.
+            while not self.has_open_transaction and _has_news(self.connection):
+                self.connection.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return False
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         if self.pool and time.monotonic() - self._silent_at < SILENCE_SECONDS:

@@ -12,8 +12,10 @@ from dashboards.live.threads import in_thread
 pytestmark = pytest.mark.django_db
 
 
-def _read() -> int:
+def _read(*, dies: bool = False) -> int:
     with connection.cursor() as cursor:
+        if dies:
+            connection.connection.close()
         cursor.execute("SELECT 7")
         [number] = cursor.fetchone()
     return int(number)
@@ -23,11 +25,8 @@ def test_a_read_whose_connection_had_died_is_begun_again_once():
     tries: list[bool] = []
 
     def read(*, dies: int) -> int:
-        connection.ensure_connection()
         tries.append(True)
-        if len(tries) <= dies:
-            connection.connection.close()
-        return _read()
+        return _read(dies=len(tries) <= dies)
 
     assert asyncio.run(in_thread(lambda: read(dies=1))) == 7
     assert len(tries) == 2
