@@ -223,6 +223,16 @@ def test_refused_jobs_are_shown_with_their_lines(command, tmp_path: Path):
     assert "line 2" in err
 
 
+def test_refused_jobs_are_shown_where_they_stand_in_the_file(command, tmp_path: Path):
+    rows, lines = tmp_path / "jobs.csv", tmp_path / "jobs.ndjson"
+    rows.write_text("kind,payload.method\nhttp.request,GET\n,\nhttp.request,GET\n")
+    lines.write_text('\n\n{"kind": "no.such"}\n')
+    for path, place in ((rows, "row 2 and 1 more: "), (lines, "line 3: ")):
+        for options in ((), ("--dry-run",)):
+            code, _, err = command("submit", str(path), *options)
+            assert (code, place in err) == (1, True), err
+
+
 REFUSED_FILES = [
     ("a.ndjson", '{"kind": "x"}\n{"kind"\n', "Line 2 is not JSON"),
     ("a.ndjson", "[1]\n", "Job 1: a job is a JSON object"),

@@ -103,7 +103,8 @@ def run(session: Session, *, source: str, prompt: str, out: str | None, columns:
     with session.queue() as queue:
         told = queue.forecast(iter(jobs))
         if asked["dry_run"] or not told.accepted:
-            return show_forecast(session, told)
+            places = [place for place, _ in dict(zip(keys, rows, strict=True)).values()]
+            return show_forecast(session, told, places)
         _confirm(session, told, asked)
         batch = queue.submit_many(iter(jobs), name=asked["name"] or f"run {Path(source).name}")
         code, batches = _followed(session, queue, batch)

@@ -17,7 +17,7 @@ REFUSED = 1
 VERBS = {"wait": "wait", "reject": "fail"}
 
 
-def show_forecast(session: Session, told: Forecast) -> int:
+def show_forecast(session: Session, told: Forecast, places: Sequence[str]) -> int:
     """Show a forecast; return the exit code, 1 if the submission would be refused."""
     if session.as_json:
         session.give(told.raw)
@@ -45,11 +45,12 @@ def show_forecast(session: Session, told: Forecast) -> int:
     if told.learned is False:
         session.note("Calls like some of these are too few yet, so that the price is only bounded.")
     if told.rejected["count"]:
-        tell_refused(session, told.rejected["jobs"], told.rejected["count"])
+        tell_refused(session, told.rejected["jobs"], told.rejected["count"], places)
     return 0 if told.accepted else REFUSED
 
 
-def tell_refused(session: Session, errors: Sequence[Mapping[str, Any]], count: int) -> None:
+def tell_refused(session: Session, errors: Sequence[Mapping[str, Any]], count: int, places: Sequence[str]) -> None:
+    """Tell which jobs are not valid, each by its place in the file."""
     session.note(f"{plural(count, 'job')} refused:")
     alike: dict[str, list[int]] = {}  # a thousand equal errors would hide a different one
     for error in errors:
@@ -57,7 +58,7 @@ def tell_refused(session: Session, errors: Sequence[Mapping[str, Any]], count: i
         alike.setdefault(f"{error['message']} {wrong}".rstrip(), []).append(error["line"])
     for told, lines in list(alike.items())[:SHOWN_ERRORS]:
         more = f" and {len(lines) - 1:,} more" if len(lines) > 1 else ""
-        session.note(f"  line {lines[0]}{more}: {told}")
+        session.note(f"  {places[lines[0] - 1].lower()}{more}: {told}")
     if len(alike) > SHOWN_ERRORS or count > len(errors):
         session.note("  …")
 

@@ -50,11 +50,12 @@ def opened(name: str) -> Iterator[IO[str]]:
         raise BadFile(f"{name}: {error.strerror}") from error
 
 
-def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str, Any]]:
+def jobs_of(file: IO[str], *, kind: str, file_format: str, places: list[str]) -> Iterator[dict[str, Any]]:
     """
     Args:
         kind: The kind of the jobs that name no kind.
         file_format: `ndjson`, `csv` or `json`.
+        places: Is filled with where in the file each job stands: the server counts jobs, not lines.
 
     Raises:
         BadFile: The file cannot be read; the message names the line.
@@ -65,6 +66,7 @@ def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str,
             raise BadFile(f"{place}: a job is a JSON object, not {json.dumps(job, ensure_ascii=False)[:60]}.")
         if not job.get("kind") and not kind:
             raise BadFile(f"{place}: the job names no kind; say --kind.")
+        places.append(place)
         yield {**job, "kind": job.get("kind") or kind}
 
 

@@ -214,7 +214,7 @@ def _found(queue: QueueOps, given: Id) -> Schedule:
 
 def _read(file: str, kind: str) -> list[dict[str, Any]]:
     with opened(file) as source:
-        return list(jobs_of(source, kind=kind, file_format=format_of(file)))
+        return list(jobs_of(source, kind=kind, file_format=format_of(file), places=[]))
 
 
 def _next_of(row: Schedule) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from queueops_client.cli.estimate import show_forecast, tell_refused
+from queueops_client.cli.estimate import REFUSED, show_forecast, tell_refused
 from queueops_client.cli.files import STANDARD_INPUT, format_of, job_in, jobs_of, opened
 from queueops_client.cli.session import Seconds, Session, command
 from queueops_client.cli.watch import follow
 from queueops_client.cli.words import plural
+from queueops_client.errors import BatchRejected
 from queueops_client.records import SubmittedBatch
 from queueops_client.specs import OnFailure
 
@@ -82,9 +83,10 @@ def submit(
     such a field or a place in the payload: payload.url for text, payload.values:json for JSON.
     """
     callback = None if on_finish is None else job_in(on_finish)
+    places: list[str] = []
     with session.queue() as queue:
         with opened(file) as source, _progress(session) as counted:
-            jobs = jobs_of(source, kind=kind, file_format=file_format or format_of(file))
+            jobs = jobs_of(source, kind=kind, file_format=file_format or format_of(file), places=places)
             if dry_run:
                 told = queue.forecast(
                     counted(jobs),
@@ -93,21 +95,28 @@ def submit(
                     after=after,
                     on_finish=callback,
                 )
-                return show_forecast(session, told)
-            batch = queue.submit_many(
-                counted(jobs),
-                name=name,
-                tags=tags,
-                partial=partial,
-                start_interval_seconds=start_interval,
-                after=after,
-                on_failure=on_failure,
-                on_finish=callback,
-                guard_percent=guard,
-                guard_first=guard_first,
-                idempotency_key=idempotency_key,
-            )
-        _tell(session, batch, follows=and_watch or and_wait)
+                return show_forecast(session, told, places)
+            try:
+                batch = queue.submit_many(
+                    counted(jobs),
+                    name=name,
+                    tags=tags,
+                    partial=partial,
+                    start_interval_seconds=start_interval,
+                    after=after,
+                    on_failure=on_failure,
+                    on_finish=callback,
+                    guard_percent=guard,
+                    guard_first=guard_first,
+                    idempotency_key=idempotency_key,
+                )
+            except BatchRejected as refused:
+                if session.as_json:
+                    raise
+                session.note(f"queueops: {refused.message} ({refused.code})")
+                tell_refused(session, refused.errors, int(refused.details["error_count"]), places)
+                return REFUSED
+        _tell(session, batch, places, follows=and_watch or and_wait)
         if not and_watch and not and_wait:
             return 0
         followed = batch.known_batches if not batch.accepted and batch.known_batches else [batch.id]
@@ -145,7 +154,7 @@ class _progress:  # noqa: N801 (used like the function that it would be)
         self._bar.stop()
 
 
-def _tell(session: Session, batch: SubmittedBatch, *, follows: bool) -> None:
+def _tell(session: Session, batch: SubmittedBatch, places: Sequence[str], *, follows: bool) -> None:
     session.show(batch.raw, f"Batch {batch.id}: {plural(batch.accepted, 'job')} accepted.")
     if batch.duplicates:
         session.note(f"{plural(batch.duplicates, 'duplicate')} left out: their idempotency_key exists already.")
@@ -155,6 +164,6 @@ def _tell(session: Session, batch: SubmittedBatch, *, follows: bool) -> None:
     if batch.known_batches and not batch.accepted:
         session.note(f"All of it is known: its jobs are in {', '.join(map(str, batch.known_batches))}.")
     if batch.error_count:
-        tell_refused(session, batch.errors, batch.error_count)
+        tell_refused(session, batch.errors, batch.error_count, places)
     if not follows:
         session.say(f"Watch it with: queueops watch {batch.id}")
