@@ -36,9 +36,10 @@ class StrictFilterBackend(DjangoFilterBackend):
 
 def _worded(form: forms.Form) -> dict[str, list[str]]:
     """Word the errors of a form; Django's own words for a wrong choice do not say which there are."""
+    fields: dict[str, Any] = dict(form.fields)
     return {
         name: [
-            f"{error.params['value']!r} is none of {', '.join(str(key) for key, _ in form.fields[name].choices if key)}"
+            f"{error.params['value']!r} is none of {', '.join(str(key) for key, _ in fields[name].choices if key)}"
             if error.code == "invalid_choice" and error.params
             else str(error.messages[0])
             for error in errors

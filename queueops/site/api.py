@@ -49,6 +49,7 @@ CODES: dict[type[exceptions.APIException], str] = {
 
 BAD_REQUEST = error_body("bad_request", "The request is not acceptable.")
 NOT_ALLOWED = error_body("permission_denied", "This is not allowed.")
+NOTHING_OF_THIS_ID = "The project has nothing with this id, or it was deleted when its time was over."
 NOT_FOUND = error_body("not_found", "There is nothing here.")
 INTERNAL_ERROR = error_body("internal_error", "Something went wrong here. It is in the server's log.")
 NOTHING_STORED = "Nothing that was not acknowledged is stored; try again."
@@ -112,6 +113,8 @@ def _answer_to_rest_framework(
     code = CODES.get(type(error)) or (codes if isinstance(codes, str) else error.default_code)
     detail = error.detail
     message = str(detail) if isinstance(detail, str) else str(error.default_detail)
+    if isinstance(error, exceptions.NotFound):
+        message = NOTHING_OF_THIS_ID
     if isinstance(error, exceptions.NotAuthenticated):
         message = "Send an API key, `Authorization: Bearer qo_…`, or a user's token in the same place."
     details = {"retry_after": math.ceil(wait_seconds)} if wait_seconds is not None else None

@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from uuid import uuid4
 
 import pytest
 from django.db import OperationalError
@@ -54,6 +55,11 @@ def test_whatever_a_view_raises_is_answered_in_the_same_shape(api: Api, monkeypa
     assert (response.status_code, error_of(response, expected[0])["code"]) == expected
     assert b"secret detail" not in response.content
     assert (int(response.headers.get("Retry-After", 0)) > 0) is (expected[0] == 503)
+
+
+def test_an_id_that_the_project_has_not_is_said_to_be_none_of_the_projects(api: Api):
+    for path in (f"/jobs/{uuid4()}/", f"/operations/{uuid4()}/", f"/maintenance/{uuid4()}/"):
+        assert "nothing with this id" in error_of(api.get(path), 404)["message"]
 
 
 def test_a_host_name_that_is_not_ours_is_refused_in_the_same_shape(api: Api):
