@@ -57,6 +57,8 @@ export interface TransportOptions {
   timeout?: number;
   retry?: Retry;
   fetch?: typeof fetch;
+  /** Aborts all that the client does, with the signal's reason. Where a call has a signal of its own, that one counts. */
+  signal?: AbortSignal | undefined;
 }
 
 export class Transport {
@@ -65,6 +67,7 @@ export class Transport {
   readonly #token: Token;
   readonly #timeout: number;
   readonly #fetch: typeof fetch;
+  readonly signal: AbortSignal | undefined;
 
   /** @param baseUrl The installation's address, such as `https://queue.example.org`. */
   constructor(baseUrl: string, token: Token, options: TransportOptions = {}) {
@@ -72,6 +75,7 @@ export class Transport {
     this.retry = options.retry ?? new Retry();
     this.#token = token;
     this.#timeout = options.timeout ?? DEFAULT_TIMEOUT_SECONDS;
+    this.signal = options.signal;
     this.#fetch = options.fetch ?? ((...given) => fetch(...given));
   }
 
@@ -81,7 +85,8 @@ export class Transport {
    * @param path Below the installation's address: `/api/v1/jobs/`.
    * @throws ApiError, Unreachable: the last attempt's error, with the request's idempotency key.
    */
-  async request(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
+  async request(method: string, path: string, given: RequestOptions = {}): Promise<Answer> {
+    const options = { ...given, signal: given.signal ?? this.signal };
     const key = options.headers?.["idempotency-key"];
     const isSafe = options.isSafe ?? (SAFE_METHODS.has(method) || key !== undefined);
     const retry = options.retry ?? this.retry;

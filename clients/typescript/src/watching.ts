@@ -89,7 +89,7 @@ export class Watch {
     this.#patienceSeconds = options.patienceSeconds ?? PATIENCE_SECONDS;
     this.#firstSeconds = Math.min(transport.retry.budgetSeconds, this.#patienceSeconds);
     this.#events = options.events ?? true;
-    this.#signal = options.signal;
+    this.#signal = options.signal ?? transport.signal;
   }
 
   /**
