@@ -13,6 +13,7 @@ import pytest
 from django.apps.registry import Apps
 from django.db import OperationalError, connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.state import ProjectState
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable, QueryCanceled
 
@@ -135,17 +136,21 @@ def a_job(model: Any) -> Any:
     return model(project_id="acme", kind="http.request", service="http", payload={}, eligible_since=timezone.now())
 
 
-def migrate(node: Node, clock: AwakeClock) -> None:
-    """As docs/how-to/upgrade.md says: with a bound, and again where the machine stood still until it was reached."""
+def migrate(node: Node, clock: AwakeClock, before: ProjectState | None) -> ProjectState:
+    """
+    As docs/how-to/upgrade.md says: with a bound, and again where the machine stood still until it was reached.
+
+    It goes on from the state that the one before left, as one command does that applies them all.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '2s'")
     begun = time.monotonic()
     try:
-        MigrationExecutor(connection).migrate([node])
+        return MigrationExecutor(connection).migrate([node], state=before)
     except OperationalError as error:
         if not (is_timeout(error) and clock.stood_still(since=begun)):
             raise
-        migrate(node, clock)
+        return migrate(node, clock, None)  # that state has a part of this one
 
 
 def is_timeout(error: Exception) -> bool:
@@ -157,10 +162,11 @@ def test_the_last_releases_requests_go_on_while_and_after_each_later_migration(
     last_release: tuple[Apps, list[Node]], requests: Requests, figures: Any
 ):
     _, later = last_release
+    state = None
     with requests.coming():
         for node in later:
             requests.wait_for_more()
-            migrate(node, requests.clock)
+            state = migrate(node, requests.clock, state)
             assert not requests.failed, f"{node}: {requests.failed}"
         requests.wait_for_more()
     assert not requests.failed
