@@ -185,7 +185,9 @@ class WarmParent:
         assert self._read() == self._process.pid
 
     def start(self, arguments: Sequence[str], environ: Mapping[str, str], log: Path) -> Forked:
-        sys.audit("subprocess.Popen", sys.executable, arguments, None, environ)  # tests/support/tiers.py hears of it
+        from tests.support.tiers import watch  # late: it is a plugin, which pytest wants to import itself
+
+        watch.hear_process("warm parent", (sys.executable, arguments))
         order = {"do": "start", "arguments": arguments, "environ": environ, "log": str(log)}
         pid = self.ask(order)
         assert pid, "the warm parent has forked nothing"
