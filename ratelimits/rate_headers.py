@@ -62,7 +62,7 @@ class StatedQuota:
 
 def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
     """Return the quotas that an answer's headers state, empty ones first; at most MAX_POLICIES."""
-    fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_rates(name.lower())}
+    fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if name.lower().startswith(_PREFIXES)}
     now = their_now(headers)
     found = list(_named(fields, now)) or list(_unnamed(fields, now))
     return sorted(found[:MAX_POLICIES], key=lambda quota: quota.remaining != 0)
@@ -160,10 +160,6 @@ def _until(text: str | None, now: float) -> float | None:
 
 def _is_about_quotas(name: str) -> bool:
     return "ratelimit" in name or "rate-limit" in name
-
-
-def _is_about_rates(name: str) -> bool:
-    return name.startswith(_PREFIXES)
 
 
 def _named(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:

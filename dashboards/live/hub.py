@@ -156,7 +156,7 @@ class Hub:
         missed = await in_thread(partial(socket.subject.missed, since)) if epoch == cursor.epoch else None
         if missed is not None:
             socket.replay(missed, since=since, cursor=cursor)
-        elif (watched := self._watched(socket)) is not None:
+        elif (watched := self.groups.get(socket.subject.group, {}).get(socket.subject.key)) is not None:
             await self._send_snapshot(watched, socket)
 
     async def _send_snapshot(self, watched: Watched, socket: LiveSocket) -> None:
@@ -269,9 +269,6 @@ class Hub:
         for socket in sockets:
             if socket.viewer not in allowed:
                 socket.close(CloseCode.NOT_SIGNED_IN, "Signed out, or the key or the permission was withdrawn.")
-
-    def _watched(self, socket: LiveSocket) -> Watched | None:
-        return self.groups.get(socket.subject.group, {}).get(socket.subject.key)
 
     def _all(self) -> list[Watched]:
         return [watched for of_group in self.groups.values() for watched in of_group.values()]

@@ -13,7 +13,6 @@ from jobs.services.operate.pauses import OPERATORS
 from jobs.services.upkeep.health import Finding, health_of
 from jobs.states import JobState
 from queueops.core.clock import database_now
-from ratelimits.limits.ramps import ShownRamp
 
 from .alerts import alert_row
 from .batches import batch_rows
@@ -41,7 +40,8 @@ def ops_snapshot() -> dict[str, Any]:
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
         "health": {**verdict, "also": others},
         "pauses": [_pause(one) for one in overview.paused[:MAX_PAUSES_SHOWN]],
-        "ramp": overview.ramp and _ramp(overview.ramp),
+        "ramp": overview.ramp
+        and {"percent": overview.ramp.percent, "is_held": overview.ramp.is_held, "ends_at": iso(overview.ramp.ends_at)},
         "tiles": tiles(
             overview.apart, letters=overview.letters, oldest=_oldest(overview), scheduled=overview.scheduled
         ),
@@ -70,10 +70,6 @@ def _pause(one: ShownPause) -> dict[str, Any]:
         "may_end": one.switch.scope in OPERATORS and one.switch.window_id is None,  # the platform ends the others
         "waiting": one.waiting,
     }
-
-
-def _ramp(ramp: ShownRamp) -> dict[str, Any]:
-    return {"percent": ramp.percent, "is_held": ramp.is_held, "ends_at": iso(ramp.ends_at)}
 
 
 def _executor(executor: Executor) -> dict[str, Any]:

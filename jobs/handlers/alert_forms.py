@@ -75,15 +75,11 @@ def _slack(told: Told) -> dict[str, Any]:
     if told.link:
         button = {"type": "button", "text": _plain("Open"), "url": told.link}
         blocks.append({"type": "actions", "elements": [button]})
-    return {"text": _escaped(told.subject), "blocks": blocks}
+    return {"text": told.subject.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"), "blocks": blocks}
 
 
 def _plain(text: str) -> dict[str, Any]:
     return {"type": "plain_text", "text": text, "emoji": False}
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _teams(told: Told) -> dict[str, Any]:

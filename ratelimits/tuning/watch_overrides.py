@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from queueops.core.clock import Now, database_now
 from ratelimits.alerts.alerts import Opening, reconcile
-from ratelimits.limiter.view.gauges import CounterGauge, gauge_of
+from ratelimits.limiter.view.gauges import gauge_of
 from ratelimits.limits.catalogue import Override, Rule, after_end, rules_of
 from ratelimits.limits.overrides import end_due
 from ratelimits.limits.validation import NOUNS, figure
@@ -49,13 +49,9 @@ def _of(row: LimitOverride) -> Opening | None:
         QuotaAlert.Severity.WARNING,
         f"{row.limit}: the override of {row.key} ends at {row.ends_at:%H:%M} UTC, and {figure(round(then.used, 1))}"
         f" {noun} lean on it; {figure(then.capacity)} hold from then on",
-        _figures(row, then),
+        {"ends_at": str(row.ends_at), "capacity": row.capacity, "used": then.used, "capacity_then": then.capacity},
         limit_id=row.limit_id,
     )
-
-
-def _figures(row: LimitOverride, then: CounterGauge) -> dict[str, object]:
-    return {"ends_at": str(row.ends_at), "capacity": row.capacity, "used": then.used, "capacity_then": then.capacity}
 
 
 def _after(rule: Rule, row: LimitOverride) -> Rule:

@@ -51,7 +51,7 @@ def pool_depths() -> list[PoolDepth]:
     """Count every pool in the order of their places, and the jobs that no pool names; empty without pools."""
     if not Pool.objects.exists():
         return []
-    executors, clusters = executors_by_pool(), Counter[str]()
+    executors, clusters = Counter(Executor.objects.filter(alive()).values_list("pool", flat=True)), Counter[str]()
     for pool, _ in Executor.objects.filter(alive()).order_by().values_list("pool", "cluster_id").distinct():
         clusters[pool] += 1
     return [
@@ -69,8 +69,3 @@ def pool_depths() -> list[PoolDepth]:
             "jobs", "count_pools", {"most": MAX_OF_A_POOL, "most_heads": MAX_HEADS}
         )
     ]
-
-
-def executors_by_pool() -> Counter[str]:
-    """Count live executors by the pool that they serve; under the empty name, those that serve all jobs."""
-    return Counter(Executor.objects.filter(alive()).values_list("pool", flat=True))

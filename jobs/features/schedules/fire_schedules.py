@@ -51,7 +51,7 @@ class ScheduleRounds:
 
     def do(self, now: float) -> None:
         self._resting = {pk: until for pk, until in self._resting.items() if until > now}
-        if not is_any_due():
+        if not due_schedules(Now()).exists():
             return
         has_duty = take_duty("schedules", holder=self._executor, term_seconds=DUTY_TERM_SECONDS)
         left = set(self._resting)
@@ -60,11 +60,6 @@ class ScheduleRounds:
 
     def stop(self) -> None:
         """Do nothing: no round leaves anything running."""
-
-
-def is_any_due() -> bool:
-    """Whether a schedule is due. Executors ask only this, each second, while nothing is due."""
-    return due_schedules(Now()).exists()
 
 
 def fire_schedules(*, at: datetime | None = None, late: timedelta = timedelta(), left: set[UUID] | None = None) -> int:

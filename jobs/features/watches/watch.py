@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, Sum
 from django.utils import timezone
 
 from jobs.features import FEATURES
@@ -219,7 +218,7 @@ def _is_told_by_letters(failing: Failing) -> bool:
 def watch_charges() -> None:
     """Alert when estimates of crashed calls are not taken back: a part of the quota is lost until they are."""
     expired = Charge.objects.filter(expires_at__lt=Now() - LEAK_AFTER).order_by()
-    count = _at_most(expired, MAX_LEAKS)
+    count = expired.values("pk")[:MAX_LEAKS].count()
     calls = numbered(count, "call", before="at least " * (count == MAX_LEAKS))
     message = f"{calls} ended without settling, and no estimate was taken back; that quota is lost"
     leak = Opening(Kind.CHARGE_LEAK, EVERYWHERE, Severity.WARNING, message, {"charges": count})
@@ -247,11 +246,6 @@ def watch_horizon() -> None:
         )
         found.append(Opening(Kind.HORIZON, NOTIFICATIONS, Severity.CRITICAL, message, {"percent": round(100 * share)}))
     reconcile(Kind.HORIZON, found)
-
-
-def _at_most(rows: QuerySet[Any], most: int) -> int:
-    """Count rows without reading more than `most`."""
-    return rows.values("pk")[:most].count()
 
 
 def _busiest_projects() -> list[str]:

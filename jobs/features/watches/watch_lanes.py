@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -79,7 +78,7 @@ def watch_lanes() -> list[StaleLane]:
         lane = read[count.name]
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:
-            held_up.update(one for one in room.counters if not _is_of(one, shadows))
+            held_up.update(one for one in room.counters if int(one.partition(":")[0]) not in shadows)
         elif count.since is not None and not room.blocking and not ramp:
             stale.append(StaleLane(lane.project, datetime.fromtimestamp(count.since, UTC)))
         if count.waiting and (binding := _binding(room, by_id)):
@@ -97,10 +96,6 @@ def watch_lanes() -> list[StaleLane]:
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
     _end_usage({one.subject for one in found})
     return stale
-
-
-def _is_of(counter: str, limits: Collection[int]) -> bool:
-    return int(counter.partition(":")[0]) in limits
 
 
 @transaction.atomic

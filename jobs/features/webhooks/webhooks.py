@@ -129,7 +129,7 @@ def _faults_of_filter(webhook: Webhook) -> Faults:
     if len(webhook.kinds) > MAX_KINDS:
         faults["kinds"] = [f"At most {MAX_KINDS} kinds; leave them out to hear of all."]
     elif strange := unknown_kinds(webhook.kinds):
-        faults["kinds"] = [_no_such_kind(kind) for kind in strange]
+        faults["kinds"] = [f"No handler carries out {kind!r}.{nearest(kind, kinds_heard())}" for kind in strange]
     if webhook.batch_id and not Batch.objects.filter(pk=webhook.batch_id, project=webhook.project_id).exists():
         faults["batch_id"] = ["The project has no such batch."]
     return faults
@@ -207,10 +207,6 @@ def send_test(webhook_id: UUID, *, project_id: str, actor: str, reason: str = ""
         project_id=project_id,
     )
     return made
-
-
-def _no_such_kind(kind: str) -> str:
-    return f"No handler carries out {kind!r}.{nearest(kind, kinds_heard())}"
 
 
 def _locked(webhook_id: UUID, *, project_id: str) -> Webhook:

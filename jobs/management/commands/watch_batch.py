@@ -75,7 +75,7 @@ class Command(BaseCommand):
                     known.add(reason.fingerprint)
                     self.stdout.write(f"dead letter: {reason.line().partition(' x ')[2]}")
             if not warned and not report.finished and not Executor.objects.exists():
-                warned = _waited_long(report)
+                warned = (timezone.now() - report.batch.created_at).total_seconds() > WORKERS_START_SECONDS
                 if warned:
                     self.stdout.write(NO_WORKER)
             self.stdout.write(report.line())
@@ -110,10 +110,6 @@ class Command(BaseCommand):
         for reason in report.reasons:
             self.stdout.write(f"  {reason.line()}")
             self.stdout.write(f"    {reason.remedy}")
-
-
-def _waited_long(report: BatchReport) -> bool:
-    return (timezone.now() - report.batch.created_at).total_seconds() > WORKERS_START_SECONDS
 
 
 def _screen(report: BatchReport, *, worker_runs: bool) -> RenderableType:

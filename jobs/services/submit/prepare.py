@@ -333,14 +333,10 @@ def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, in
         model=spec.model or (handler.model(payload) if handler.model else None),
         credential=handler.credential(payload) if handler.credential else None,
         known_cost=estimate.known if estimate.unknown else None,
-        units=_units_of(estimate),
+        units={**estimate.units, CALLS: estimate.calls} if estimate.calls > 1 else estimate.units or None,
         url=handler.target(payload) if handler.target else "",
         coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
         is_bound=estimate.is_bound,
         told_output=estimate.told_output,
     )
     return details, estimate.known + estimate.unknown
-
-
-def _units_of(estimate: Cost) -> Mapping[str, int] | None:
-    return {**estimate.units, CALLS: estimate.calls} if estimate.calls > 1 else estimate.units or None

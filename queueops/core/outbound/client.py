@@ -274,7 +274,13 @@ async def _send_once(
                 body, is_truncated = await _read(response, request)
             except UnreadableEncoding as error:
                 _note(response.status, 0)
-                raise _unread(passage, response.status, error) from None
+                raise OutboundFailed(
+                    f"{passage.host} answered {response.status} and cannot be read: {error.message}.",
+                    reason="unreadable_encoding",
+                    outcome="answered",
+                    host=passage.host,
+                    answered_status=response.status,
+                ) from None
             _note(response.status, len(body))
             answer = OutboundResponse(
                 response.status, response.headers, body, is_truncated, response.charset, passage.host
@@ -344,16 +350,6 @@ async def _next(response: aiohttp.ClientResponse, is_complete: Callable[[], bool
             raise
         response.close()
         return b""
-
-
-def _unread(passage: Passage, status: int, error: UnreadableEncoding) -> OutboundFailed:
-    return OutboundFailed(
-        f"{passage.host} answered {status} and cannot be read: {error.message}.",
-        reason="unreadable_encoding",
-        outcome="answered",
-        host=passage.host,
-        answered_status=status,
-    )
 
 
 def _is_redirect(request: _Request, response: OutboundResponse) -> bool:

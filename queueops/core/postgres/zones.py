@@ -26,7 +26,7 @@ def is_zone(name: str) -> bool:
     A stored zone that the database does not know would stop each statement that reads it.
     """
     there = _in_database(name) if name in zone_names() else []
-    return bool(there) and there == _in_python(name)
+    return bool(there) and there == [moment.astimezone(ZoneInfo(name)).replace(tzinfo=None) for moment in SEASONS]
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -55,7 +55,3 @@ def _in_database(name: str) -> list[datetime]:
             return [clock for (clock,) in cursor.fetchall()]
     except DataError:
         return []
-
-
-def _in_python(name: str) -> list[datetime]:
-    return [moment.astimezone(ZoneInfo(name)).replace(tzinfo=None) for moment in SEASONS]

@@ -40,11 +40,6 @@ def read_host(text: str) -> str:
         return _name(given, below)
 
 
-def host_of(url: str) -> str:
-    """Return the host of a URL that may be called, in the form of `read_host`."""
-    return (URL(url).raw_host or "").rstrip(".").lower()
-
-
 def is_among(host: str, hosts: Collection[str]) -> bool:
     """Whether a host or a pattern is one of `hosts`, or is covered by one of their patterns."""
     return host in hosts or any(host.endswith(one[1:]) for one in hosts if one.startswith(ANY_BELOW))
@@ -52,7 +47,7 @@ def is_among(host: str, hosts: Collection[str]) -> bool:
 
 def why_not_at(url: str, hosts: Collection[str]) -> str:
     """Return why a credential with these hosts may not be sent to a URL; empty: it may."""
-    host = host_of(url)
+    host = (URL(url).raw_host or "").rstrip(".").lower()
     if not is_among(host, hosts):
         told = f"only to {', '.join(hosts)}" if hosts else "to no host: an administrator names its hosts"
         return f"the credential is never sent to {host}; it goes {told}"

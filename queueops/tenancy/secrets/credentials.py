@@ -210,7 +210,7 @@ def open_named(name: str) -> OpenCredential:
     """
     row = Credential.objects.filter(name=name).first()
     if row is None:
-        raise _unknown(name)
+        raise UnknownCredential(f"There is no credential {name!r}.", credential=name)
     return open_credential(row)
 
 
@@ -385,10 +385,6 @@ def _cipher(keys: tuple[str, ...]) -> MultiFernet:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
-
-
-def _unknown(name: str) -> UnknownCredential:
-    return UnknownCredential(f"There is no credential {name!r}.", credential=name)
 
 
 def _unreadable(name: str) -> CredentialUnreadable:

@@ -81,7 +81,7 @@ class Session:
                 return self.key_file.read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise BadConfiguration(f"The key file cannot be read: {error}") from error
-        if found := _environment_key():
+        if found := os.environ.get("QUEUEOPS_KEY", "").strip():
             return found
         if sys.stdin.isatty() and sys.stderr.isatty():
             return str(click.prompt("Key", hide_input=True, err=True)).strip()
@@ -119,10 +119,6 @@ class Session:
         if not sys.stdin.isatty():
             raise click.UsageError(f"{clean(question)} Nobody is there to be asked; say --yes.")
         click.confirm(clean(question), abort=True, err=True)
-
-
-def _environment_key() -> str:
-    return os.environ.get("QUEUEOPS_KEY", "").strip()
 
 
 def shared(*, environment: bool) -> Callable[[Command], Command]:
