@@ -33,7 +33,6 @@ from jobs.services.claim.scan_cursor import ScanCursor
 from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.cost_samples import CostSamples
-from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
 from jobs.services.finish.singly import raise_others, record_singly
 from jobs.services.upkeep import executors
@@ -696,7 +695,7 @@ class ExecutorPump:
 
     def _count_lost(self, jobs: set[ClaimedJob]) -> None:
         if jobs:
-            self._leases_lost += len(find_lost(jobs))
+            self._leases_lost += len(finish.find_lost(jobs))
 
     def _owns(self, job: ClaimedJob) -> bool:
         """Whether this executor owns the job by this claim, and not by another claim of the same job."""

@@ -12,7 +12,7 @@ from jobs.features.recovery.event_fold import fold
 from jobs.features.watches.watch import watch_executors
 from jobs.models import Executor, Job, JobEvent
 from jobs.services.claim.blocked_loop import Held, note_held
-from jobs.services.finish.lost_claims import find_lost
+from jobs.services.finish.finish import find_lost
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import QuotaAlert
 from tests.support.finishing import started

@@ -21,8 +21,7 @@ from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, Ser
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import record_outcomes, retry_policies
-from jobs.services.finish.lost_claims import find_lost
+from jobs.services.finish.finish import find_lost, record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState

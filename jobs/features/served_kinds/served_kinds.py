@@ -219,14 +219,7 @@ def _take_up_closed(switch: PauseSwitch, pool: str) -> None:
 
 def keep_closed(jobs: Sequence[ClaimedJob]) -> None:
     """Hold jobs, just given back in the caller's transaction, whose payload is encrypted with a key not set here."""
-    if not jobs:
-        return
-    for key in sorted({job.closed_by for job in jobs}):
-        PauseSwitch.objects.get_or_create(
-            scope=Scope.SEALED, key=key, defaults={"paused_by": SYSTEM, "reason": "payloads need it"}
-        )
-    ids = [job.id for job in jobs]
-    Job.objects.filter(pk__in=ids, status=JobState.RETRIED).update(held=True, updated_at=Now())
+    _hold(jobs, Scope.SEALED, {job.closed_by for job in jobs}, reason="payloads need it")
 
 
 def kept_closed(key: str) -> str:
@@ -241,12 +234,14 @@ def closed_by(key: str) -> Q:
 
 def set_aside(jobs: Sequence[ClaimedJob]) -> None:
     """Hold jobs, just given back in the caller's transaction, whose payload this process's handler does not take."""
+    _hold(jobs, Scope.UNFIT, {job.kind for job in jobs}, reason="its payload is of another version")
+
+
+def _hold(jobs: Sequence[ClaimedJob], scope: PauseSwitch.Scope, keys: Collection[str], *, reason: str) -> None:
     if not jobs:
         return
-    for kind in sorted({job.kind for job in jobs}):
-        PauseSwitch.objects.get_or_create(
-            scope=Scope.UNFIT, key=kind, defaults={"paused_by": SYSTEM, "reason": "its payload is of another version"}
-        )
+    for key in sorted(keys):
+        PauseSwitch.objects.get_or_create(scope=scope, key=key, defaults={"paused_by": SYSTEM, "reason": reason})
     ids = [job.id for job in jobs]
     Job.objects.filter(pk__in=ids, status=JobState.RETRIED).update(held=True, updated_at=Now())
 

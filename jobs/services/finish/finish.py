@@ -30,8 +30,7 @@ from ratelimits.limiter.decide import Settlement, Statement
 
 from .claimed import ClaimedJob
 from .encrypted_outcomes import data_of, message_of, outward, result_of
-from .lost_claims import find_lost
-from .outcomes import GIVE_BACK_SECONDS, MAX_CALLS_LOGGED, Calls, Failed, GivenBack, Outcome, Progress, Succeeded
+from .outcomes import GIVE_BACK_SECONDS, MAX_CALLS_LOGGED, Failed, GivenBack, Outcome, Progress, Succeeded
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +59,8 @@ def record_outcomes(
         The refused writes. A refused outcome is logged on the job and in this process's log, and changes nothing else.
     """
     flushed = Flushed()
-    _write_progress(progress, flushed)
+    if progress:
+        _write_progress(progress, flushed)
     succeeded = [outcome for outcome in outcomes if isinstance(outcome, Succeeded)]
     failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     given_back = [outcome for outcome in outcomes if isinstance(outcome, GivenBack)]
@@ -292,7 +292,7 @@ def _figures(outcome: Succeeded) -> str:
     if outcome.duration_ms is None:  # no live call, so no duration that shows how fast the service is
         return "{}"
     waited = f', "waited_ms": {outcome.job.waited * 1000:.1f}' if _was_picked_up(outcome.job) else ""
-    answers = f', "calls": {_as_json(outcome.calls)}' if outcome.calls else ""
+    answers = f', "calls": {json.dumps(outcome.calls[:MAX_CALLS_LOGGED])}' if outcome.calls else ""
     lines = f', "log": {clean_json(json.dumps(outcome.log))}' if outcome.log else ""
     return f'{{"duration_ms": {outcome.duration_ms:.1f}{waited}{answers}{lines}}}'
 
@@ -329,10 +329,6 @@ def _calls_of(outcome: Failed) -> list[tuple[int, int]]:
     return [(outcome.failure.status, 0)]
 
 
-def _as_json(calls: Calls) -> str:
-    return json.dumps(calls[:MAX_CALLS_LOGGED])
-
-
 def _answers(
     succeeded: Sequence[Succeeded], given_back: Sequence[GivenBack], failed: Sequence[Failed]
 ) -> tuple[list[Answered], list[Unanswered]]:
@@ -353,8 +349,6 @@ def _answers(
 
 
 def _write_progress(progress: Collection[Progress], flushed: Flushed) -> None:
-    if not progress:
-        return
     parameters = {
         "ids": [note.job.id for note in progress],
         "tokens": [note.job.token for note in progress],
@@ -369,6 +363,19 @@ def _move(edge: str, moves: Sequence[Move], flushed: Flushed) -> None:
     moved = move_jobs(edge, moves)
     if len(moved) < len(moves):
         flushed.lost |= {move.id for move in moves} - moved
+
+
+def find_lost(jobs: Collection[ClaimedJob]) -> set[tuple[UUID, int]]:
+    """
+    Return the ids and fencing tokens of the claims that were taken from an executor judged dead. Claims that a
+    cancellation or reset ended are left out.
+    """
+    parameters = {
+        "ids": [job.id for job in jobs],
+        "tokens": [job.token for job in jobs],
+        "crashes": [job.crash_count for job in jobs],
+    }
+    return {(job_id, token) for job_id, token in run_sql("jobs", "find_lost_claims", parameters)}
 
 
 def _log_refused(outcomes: Sequence[Outcome]) -> None:

@@ -7,11 +7,11 @@ Rows that match only after the start are never touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from jobs.errors import InvalidPace, UnknownBatch
 from jobs.handlers.registry import find_handler
@@ -19,7 +19,7 @@ from jobs.models import Batch, BulkOperation
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.states import Priority
-from queueops.core.clock import with_clocks
+from queueops.core.clock import database_moment
 from queueops.core.sealing import seal_value
 from queueops.core.values.reasons import clean_reason, required_reason
 from queueops.tenancy.secrets.encryption import is_encrypted
@@ -30,6 +30,8 @@ from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
 from .job_actions import seconds_of
 from .job_filter import STATES_OF, JobFilter, count_jobs, parse_job_filter
+
+Filter = TypeVar("Filter", JobFilter, DeadLetterFilter)
 
 
 def start_bulk_requeue(
@@ -63,7 +65,7 @@ def start_bulk_requeue(
     checked_spread(spread_seconds)
     _check_pace(rows_per_minute, stop_at_failed_percent)
     with transaction.atomic():
-        until_now = _letters_until_now(parse_filter(wanted))
+        until_now = _until_now(parse_filter(wanted))
         if payload is not None:
             for kind, project_id in until_now.letters().order_by().values_list("kind", "project_id").distinct():
                 prepare_job(JobSpec(kind=find_handler(kind).kind, payload=payload), rules=Rules(project_id))
@@ -107,15 +109,13 @@ def start_bulk_discard(
     reason = required_reason(reason)
     _check_pace(rows_per_minute)
     with transaction.atomic():
-        until_now = _letters_until_now(parse_filter(wanted))
-        parameters = {"filter": until_now.model_dump(mode="json", exclude_none=True)}
-        total = until_now.letters().count()
+        until_now = _until_now(parse_filter(wanted))
         return begin(
             "discard_dead_letters",
-            parameters,
+            {"filter": until_now.model_dump(mode="json", exclude_none=True)},
             actor=actor,
             reason=reason,
-            total=total,
+            total=until_now.letters().count(),
             rows_per_minute=rows_per_minute,
         )
 
@@ -236,10 +236,9 @@ def _start_over_jobs(
     given = parse_job_filter(wanted)
     with transaction.atomic():
         counted = count_jobs(given, STATES_OF[action])
-        until_now = given.model_copy(update={"created_until": _until_now(given.created_until)})
         return begin(
             action,
-            {"filter": until_now.model_dump(mode="json", exclude_none=True), **told},
+            {"filter": _until_now(given).model_dump(mode="json", exclude_none=True), **told},
             actor=actor,
             reason=reason,
             total=counted.count,
@@ -256,20 +255,14 @@ def _check_pace(rows_per_minute: float | None, stop_at_failed_percent: int | Non
         raise InvalidPace(fields={"stop_at_failed_percent": ["from 0 to 99"]})
 
 
-def _letters_until_now(wanted: DeadLetterFilter) -> DeadLetterFilter:
+def _until_now(wanted: Filter) -> Filter:
     """
     The filter, bounded by this moment.
 
     Without the bound, a requeue whose jobs fail again would requeue their dead letters too, for ever.
     """
-    return wanted.model_copy(update={"created_until": _until_now(wanted.created_until)})
-
-
-def _until_now(given: datetime | None) -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute(with_clocks("SELECT {{clock_now}}"))
-        row: tuple[datetime] = cursor.fetchone()
-    return min(given or row[0], row[0])
+    now = database_moment()
+    return wanted.model_copy(update={"created_until": min(wanted.created_until or now, now)})
 
 
 def _batch_filter(batch_id: UUID) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -208,7 +208,8 @@ def submit_batch(
         intake = _Intake(batch, checker, named, trial, actor=actor, room=room, callbacks=len(callbacks))
         for prepared in checker.with_files(_one_ahead(checker.chunks(lines))):
             if partial or not checker.error_count:  # otherwise, the loop only counts the other errors
-                intake.take(prepared)
+                for turn in _in_turns(prepared):
+                    intake.take(turn)
         settled = intake.settle()
         if not checker.seen:
             raise EmptyBatch
@@ -241,46 +242,35 @@ def submit_batch(
     )
 
 
+@dataclass(slots=True)
 class _Intake:
-    """Stores the jobs of a batch, chunk by chunk in the caller's transaction."""
+    """
+    Stores the jobs of a batch, chunk by chunk in the caller's transaction.
 
-    def __init__(
-        self,
-        batch: Batch,
-        checker: LineChecker,
-        named: Named,
-        trial: BatchTrial,
-        *,
-        actor: str,
-        room: int,
-        callbacks: int,
-    ) -> None:
-        """
-        Args:
-            room: How many jobs the queue has room for, besides the `callbacks`.
-        """
-        self.batch = batch
-        self.checker = checker
-        self.named = named
-        self.trial = trial
-        self.actor = actor
-        self.room = room
-        self.callbacks = callbacks
-        self.accepted = 0
-        self.labels: dict[UUID, str] = {}
-        self._settled = SettledKeys()
-        self._lines: dict[UUID, int] = {}  # line numbers of the jobs that were not inserted at once
-        self._keys_locked = False
+    Attributes:
+        room: How many jobs the queue has room for, besides the `callbacks`.
+    """
+
+    batch: Batch
+    checker: LineChecker
+    named: Named
+    trial: BatchTrial
+    actor: str
+    room: int
+    callbacks: int
+    accepted: int = 0
+    labels: dict[UUID, str] = field(default_factory=dict)
+    _settled: SettledKeys = field(default_factory=SettledKeys)
+    _lines: dict[UUID, int] = field(default_factory=dict)  # line numbers of the jobs that were not inserted at once
+    _keys_locked: bool = False
 
     def take(self, prepared: list[tuple[int, PreparedJob]]) -> None:
         """
+        Store a turn of a chunk, see `_in_turns`.
+
         Raises:
             QueueFull
         """
-        for some in _in_turns(prepared):
-            self._take(some)
-
-    def _take(self, prepared: list[tuple[int, PreparedJob]]) -> None:
         project_id = self.batch.project_id
         jobs = without_unknown(prepared, self.named, self.checker)
         self.trial.see(jobs, seen=self.accepted)
