@@ -16,6 +16,15 @@ def project_of(request: web.Request) -> str:
     return caller.project if caller is not None else "default"
 
 
+def own_batch(request: web.Request, provider: str, missing: ApiError) -> ReceivedBatch:
+    found = request.app[STATE].batches.get(
+        request.match_info["batch_id"], provider=provider, project=project_of(request)
+    )
+    if found is None:
+        raise missing
+    return found
+
+
 def start(request: web.Request, batch: ReceivedBatch, dialect: BatchDialect) -> None:
     """
     Start a batch.

@@ -223,10 +223,7 @@ async def _lines(requests: list[Any]) -> list[ReceivedLine]:
 
 def _batch(request: web.Request) -> ReceivedBatch:
     batch_id = request.match_info["batch_id"]
-    found = request.app[STATE].batches.get(batch_id, provider=NAME, project=answers.project_of(request))
-    if found is None:
-        raise anthropic_error(404, f"Message batch {batch_id} was not found.")
-    return found
+    return answers.own_batch(request, NAME, anthropic_error(404, f"Message batch {batch_id} was not found."))
 
 
 def _fail_sometimes(request: web.Request) -> None:

@@ -203,11 +203,7 @@ def _stored(request: web.Request, name: str) -> bytes:
 
 
 def _batch(request: web.Request) -> ReceivedBatch:
-    batch_id = request.match_info["batch_id"]
-    found = request.app[STATE].batches.get(batch_id, provider=NAME, project=answers.project_of(request))
-    if found is None:
-        raise google_error(404, errors.MESSAGES[404])
-    return found
+    return answers.own_batch(request, NAME, google_error(404, errors.MESSAGES[404]))
 
 
 def _moment(at: float) -> str:

@@ -156,10 +156,7 @@ def _metadata(value: Any) -> dict[str, str] | None:
 
 def _batch(request: web.Request) -> ReceivedBatch:
     batch_id = request.match_info["batch_id"]
-    found = request.app[STATE].batches.get(batch_id, provider=NAME, project=answers.project_of(request))
-    if found is None:
-        raise openai_error(404, f"No batch found with id '{batch_id}'.")
-    return found
+    return answers.own_batch(request, NAME, openai_error(404, f"No batch found with id '{batch_id}'."))
 
 
 def _fail_sometimes(request: web.Request) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from jobs.handlers.batch_form import LIST_SLACK, Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.anthropic import BASE_URL, VERSION
 from queueops.tenancy.secrets.credentials import OpenCredential
 
-from .calls import JSON, ask, compact, delete, listed_objects, moment, number, part, read_object, word
+from .calls import JSON, InOneBody, ask, compact, listed_objects, moment, number, part, read_object, word
 
 PAGE_OF_BATCHES = 100
 
@@ -34,7 +33,7 @@ _STATUSES = {
 }
 
 
-class AnthropicBatches:
+class AnthropicBatches(InOneBody):
     """Batches of the Messages API."""
 
     most_lines = 100_000
@@ -49,9 +48,6 @@ class AnthropicBatches:
 
     def line(self, custom_id: str, body: Mapping[str, Any]) -> bytes:
         return compact({"custom_id": custom_id, "params": body})
-
-    async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
-        return {}
 
     async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
         response = await send(
@@ -69,9 +65,6 @@ class AnthropicBatches:
                 return
             yield remote
 
-    async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
-        return False
-
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote:
         return _remote(await ask(send, access, "GET", f"/{remote_id}"))
 
@@ -87,12 +80,6 @@ class AnthropicBatches:
 
     async def cancel(self, send: Send, access: Access, remote_id: str) -> None:
         await ask(send, access, "POST", f"/{remote_id}/cancel")
-
-    async def forget(
-        self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
-    ) -> None:
-        if remote_id:
-            await delete(send, access, f"/{remote_id}")
 
 
 def _remote(told: dict[str, Any]) -> Remote:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Send
+from jobs.handlers.batch_form import Access, Intent, Remote, Send
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import storable
 from queueops.core.values.lines import on_one_line
@@ -20,6 +20,22 @@ JSON = {"Content-Type": "application/json"}
 MAX_PAGES_LISTED = 200
 LIST_TOO_LONG = "list_too_long"
 MAX_ROW_COUNT = 2_147_483_647  # the largest count that a row takes
+
+
+class InOneBody:
+    """The steps of a batch whose lines go up in the body that creates it: no files, and no names before its end."""
+
+    async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
+        return {}
+
+    async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
+        return False
+
+    async def forget(
+        self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
+    ) -> None:
+        if remote_id:
+            await delete(send, access, f"/{remote_id}")
 
 
 async def ask(send: Send, access: Access, method: str, path: str, *, body: Any = None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from jobs.handlers.batch_form import LIST_SLACK, Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.llm.gemini import BASE_URL
@@ -19,9 +18,9 @@ from queueops.tenancy.secrets.credentials import OpenCredential
 from .calls import (
     JSON,
     MAX_PAGES_LISTED,
+    InOneBody,
     ask,
     compact,
-    delete,
     list_too_long,
     marked,
     moment,
@@ -47,7 +46,7 @@ _ERRORS = range(400, 600)
 _STATUSES = {1: 0, 3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501, 13: 500, 14: 503, 16: 401}
 
 
-class GeminiBatches:
+class GeminiBatches(InOneBody):
     """Batches of generateContent."""
 
     most_lines = 20_000
@@ -60,9 +59,6 @@ class GeminiBatches:
 
     def line(self, custom_id: str, body: Mapping[str, Any]) -> bytes:
         return compact({"request": body, "metadata": {"key": custom_id}})
-
-    async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
-        return {}
 
     async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
         response = await send(
@@ -91,9 +87,6 @@ class GeminiBatches:
                 return
         raise list_too_long()
 
-    async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
-        return False
-
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote:
         return _remote(await _read(send, access, f"/{remote_id}", enough=_end_before_results))
 
@@ -115,12 +108,6 @@ class GeminiBatches:
 
     async def cancel(self, send: Send, access: Access, remote_id: str) -> None:
         await ask(send, access, "POST", f"/{remote_id}:cancel", body={})
-
-    async def forget(
-        self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
-    ) -> None:
-        if remote_id:
-            await delete(send, access, f"/{remote_id}")
 
 
 class _Enough(Exception):
