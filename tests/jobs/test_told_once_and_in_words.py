@@ -67,9 +67,13 @@ def test_equal_errors_of_a_file_are_told_once_with_how_many_there_are():
 
 def test_the_command_tells_equal_refusals_once_too():
     notes: list[str] = []
-    errors: list[dict[str, Any]] = [{"line": n, "message": "Not valid.", "fields": {"user": ["no"]}} for n in range(9)]
-    tell_refused(cast("Any", SimpleNamespace(note=notes.append)), [*errors, {"line": 9, "message": "Other."}], 10)
-    assert notes == ["10 jobs refused:", "  line 0 and 8 more: Not valid. user: no", "  line 9: Other."]
+    errors: list[dict[str, Any]] = [
+        {"line": n, "message": "Not valid.", "fields": {"user": ["no"]}} for n in range(1, 10)
+    ]
+    errors.append({"line": 10, "message": "Other."})
+    places = [f"Row {2 * n}" for n in range(1, 11)]
+    tell_refused(cast("Any", SimpleNamespace(note=notes.append)), errors, 10, places)
+    assert notes == ["10 jobs refused:", "  row 2 and 8 more: Not valid. user: no", "  row 20: Other."]
 
 
 def test_a_batch_that_stands_still_has_no_speed_on_any_surface():
