@@ -1,10 +1,11 @@
 """The base of every expected error, and the one shape in which errors are shown."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from queueops.core.values.near_names import nearest
 
@@ -86,14 +87,27 @@ def fields_of(error: ValidationError, prefix: str = "", *, known: Collection[str
     Return what is wrong with each field, by its path: the `fields` of an error of ours.
 
     Args:
-        known: The fields that exist. For a field that does not, the message names the nearest of them.
+        known: The fields that exist, with those within them where it is a model's `model_fields`. For a field that
+            does not exist, the message names the nearest of those beside it.
     """
     found: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
         told = item["msg"].removeprefix("Value error, ")
-        if known and item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
-            meant = nearest(str(item["loc"][0]), known) or f" There are: {', '.join(known)}."
+        *where, name = item["loc"] or ("",)
+        if item["type"] == "extra_forbidden" and (there := _known_at(known, where)):
+            meant = nearest(str(name), there) or f" There are: {', '.join(there)}."
             told = f"{told}.{meant}"
         found.setdefault(path, []).append(told)
     return found
+
+
+def _known_at(known: Collection[str], where: list[int | str]) -> Collection[str]:
+    """Return the fields of the model at a path; none where a path leads to no model."""
+    for name in where:
+        if isinstance(name, str):
+            field = known.get(name) if isinstance(known, Mapping) else None
+            kinds = (field.annotation, *get_args(field.annotation)) if isinstance(field, FieldInfo) else ()
+            models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+            known = models[0].model_fields if models else ()
+    return known
