@@ -29,7 +29,7 @@ from jobs.models import (
     ResultStoreTotals,
     ServiceBreaker,
 )
-from jobs.services.claim.ready import oldest_ready
+from jobs.services.claim.ready import oldest_of_busiest
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.operate.scheduled_jobs import count_scheduled
 from jobs.services.upkeep.health import Health, health_of, open_letters
@@ -48,7 +48,6 @@ FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # between two reads of allowances, which sum up every user's current month
 TABLES_WITH_DEAD_ROWS = 5
 OTHER = "other"  # services beyond those that the flow counts by name
-MAX_PROJECTS = 50  # the oldest ready job is read for so many projects: those with the most queued jobs
 
 
 kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
@@ -135,8 +134,8 @@ def _depths() -> Iterator[Sample]:
     yield Value("jobs_scheduled", (), count_scheduled().jobs)
     for depth in waiting_depths():
         yield Value("jobs_waiting", (depth.service, depth.state, depth.priority), depth.jobs)
-    busiest = totals.values_list("project_id").annotate(jobs=Sum("queued")).filter(jobs__gt=0).order_by("-jobs")
-    oldest = min(oldest_ready([project for project, _ in busiest[:MAX_PROJECTS]]).values(), default=None)
+    queued = dict(totals.values_list("project_id").annotate(jobs=Sum("queued")).filter(jobs__gt=0))
+    oldest = oldest_of_busiest(queued)
     yield Value("oldest_ready_seconds", (), _age(oldest) if oldest else 0.0)
     began = running_here().aggregate(first=Min("started_at"))["first"]
     yield Value("longest_run_seconds", (), _age(began) if began else 0.0)

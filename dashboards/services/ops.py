@@ -8,7 +8,7 @@ from typing import Any
 from dashboards.services.shared.wire import iso
 from jobs.features.watches.paused import ShownPause
 from jobs.models import Executor, PauseSwitch
-from jobs.services.claim.ready import oldest_ready
+from jobs.services.claim.ready import oldest_of_busiest
 from jobs.services.operate.pauses import OPERATORS
 from jobs.services.upkeep.health import Finding, health_of
 from jobs.states import JobState
@@ -23,7 +23,6 @@ from .overview import Overview, address_of, read_overview
 from .tiles import tiles
 
 MAX_PAUSES_SHOWN = 6
-MAX_PROJECTS = 50  # the oldest ready job is read for so many projects: those with the most queued jobs
 
 
 def ops_snapshot() -> dict[str, Any]:
@@ -57,9 +56,7 @@ def ops_snapshot() -> dict[str, Any]:
 
 
 def _oldest(overview: Overview) -> datetime | None:
-    queued = {project: counts[JobState.QUEUED] for project, counts in overview.by_project.items()}
-    busiest = sorted((project for project in queued if queued[project]), key=lambda project: -queued[project])
-    return min(oldest_ready(busiest[:MAX_PROJECTS]).values(), default=None)
+    return oldest_of_busiest({project: counts[JobState.QUEUED] for project, counts in overview.by_project.items()})
 
 
 def _pause(one: ShownPause) -> dict[str, Any]:

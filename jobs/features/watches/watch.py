@@ -22,7 +22,7 @@ from jobs.models import (
     RefusedCalls,
     ServiceBreaker,
 )
-from jobs.services.claim.ready import oldest_ready
+from jobs.services.claim.ready import going_projects, oldest_ready
 from jobs.services.upkeep.worker_deaths import watch_worker_deaths
 from jobs.states import GuardState
 from queueops.core.clock import Now
@@ -250,7 +250,7 @@ def watch_horizon() -> None:
 
 def _busiest_projects() -> list[str]:
     counted = (
-        JobCount.objects.filter(batch_id=WHOLE_PROJECT)
+        JobCount.objects.filter(batch_id=WHOLE_PROJECT, project_id__in=going_projects().values("pk"))
         .values("project_id")
         .annotate(total=Sum("queued"))
         .filter(total__gt=0)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from jobs.models import Job, PauseSwitch
 from jobs.states import JobState, Priority
 from queueops.tenancy.models import Project, ProjectMove
 
+MAX_PROJECTS = 50  # whose oldest ready job is read, for all together
 # The conditions of the ready index, word by word: if one were missing, every waiting job would be read.
 READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2, "lane": None}
 
@@ -32,9 +33,25 @@ def oldest_ready(project_ids: Collection[str]) -> dict[str, datetime]:
         )
         for tier in Priority
     }
-    of_project = Q(scope=PauseSwitch.Scope.PROJECT, key=OuterRef("pk"))
-    paused = PauseSwitch.objects.filter(of_project | Q(scope=PauseSwitch.Scope.GLOBAL))
-    going = Project.objects.filter(~Exists(paused), pk__in=project_ids, move=ProjectMove.NONE)
-    rows = going.order_by().annotate(**heads).values("pk", *heads)
+    rows = going_projects().filter(pk__in=project_ids).order_by().annotate(**heads).values("pk", *heads)
     found = {row["pk"]: [row[head] for head in heads if row[head]] for row in rows}
     return {project: min(times) for project, times in found.items() if times}
+
+
+def oldest_of_busiest(queued: Mapping[str, int]) -> datetime | None:
+    """
+    Return since when the oldest ready job waits, of the MAX_PROJECTS projects with the most queued jobs.
+
+    Args:
+        queued: How many queued jobs projects have. Those whose jobs cannot go take no other project's place.
+    """
+    going = going_projects().filter(pk__in=[project for project, jobs in queued.items() if jobs])
+    busiest = sorted(going.values_list("pk", flat=True), key=lambda project: -queued[project])
+    return min(oldest_ready(busiest[:MAX_PROJECTS]).values(), default=None)
+
+
+def going_projects() -> QuerySet[Project]:
+    """The projects that are neither paused nor being moved or moved to another installation."""
+    of_project = Q(scope=PauseSwitch.Scope.PROJECT, key=OuterRef("pk"))
+    paused = PauseSwitch.objects.filter(of_project | Q(scope=PauseSwitch.Scope.GLOBAL))
+    return Project.objects.filter(~Exists(paused), move=ProjectMove.NONE)
