@@ -205,4 +205,4 @@ def _count() -> None:
     """
     none_waits = [pk for (pk,) in run_sql("jobs", "count_held_by_outages", {"most": MAX_HELD_COUNTED})]
     if none_waits:
-        run_sql("jobs", "forget_unneeded_breakers", {"ids": none_waits, "most": MOVED_AT_ONCE})
+        run_sql("jobs", "forget_unneeded_breakers", {"breakers": none_waits, "most": MOVED_AT_ONCE})

@@ -3,7 +3,7 @@
 -- Their ready jobs have just been parked, and a job that comes now finds no breaker: it is called as if none had been.
 -- If more jobs run or come back than are read, forget_breakers.sql decides.
 --
--- params  ids: the breakers whose waiting jobs were just counted, and are none;
+-- params  breakers: ids of the breakers whose waiting jobs were just counted, and are none;
 --         most: running jobs, and jobs that come back, that are read
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   now(): the transaction's start
@@ -23,9 +23,11 @@ WITH running AS MATERIALIZED (
 DELETE FROM jobs_servicebreaker
  WHERE id = ANY(ARRAY(
     SELECT id FROM jobs_servicebreaker AS breaker
-     WHERE id = ANY(%(ids)s::bigint[]) AND opened_at IS NOT NULL
+     WHERE id = ANY(%(breakers)s::bigint[]) AND opened_at IS NOT NULL
        AND greatest((SELECT count(*) FROM running), (SELECT count(*) FROM coming_back)) < %(most)s::int
        AND (service, project_id, target) NOT IN (SELECT * FROM running UNION ALL SELECT * FROM coming_back)
-       AND NOT EXISTS (SELECT FROM jobs_job AS probe WHERE probe.id = breaker.probe_job_id AND {{ready probe}})
+       AND NOT EXISTS (SELECT FROM jobs_job AS probe
+                        WHERE probe.project_id = breaker.project_id AND probe.id = breaker.probe_job_id
+                          AND {{ready probe}})
        FOR UPDATE SKIP LOCKED))
 RETURNING id

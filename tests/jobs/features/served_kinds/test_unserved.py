@@ -203,11 +203,10 @@ def test_jobs_that_cannot_be_taken_up_keep_those_of_no_other_kind_or_key_from_it
     keys = tuple((name, Fernet.generate_key().decode()) for name in ("bad", "good"))
     settings.QUEUEOPS = replace(django_settings.QUEUEOPS, payload_keys=keys)
     for name in ("bad", "good"):
-        closed = kinds_service.kept_closed(name)
         make_jobs(1, kind=f"{name}.kind", held=True, last_error_code="invalid_payload")
-        make_jobs(
-            1, kind=f"{name}.closed", held=True, last_error_code=kinds_service.KEY_MISSING, last_error_message=closed
-        )
+        said = kinds_service.kept_closed(name)
+        code = kinds_service.KEY_MISSING
+        make_jobs(1, kind=f"{name}.closed", held=True, last_error_code=code, last_error_message=said)
         for scope, key in (("unfit", f"{name}.kind"), ("sealed", name)):
             PauseSwitch.objects.create(scope=scope, key=key, paused_by="system")
     refuse_jobs_unless("held OR kind NOT LIKE 'bad.%'")
