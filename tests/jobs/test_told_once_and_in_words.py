@@ -11,15 +11,19 @@ from uuid import uuid4
 import pytest
 from django.urls import reverse
 from django.utils import timezone
+from pydantic import BaseModel, ValidationError
 
 from dashboards.services.batches import batch_rows
 from jobs.admin.batches.screen import rate_of
+from jobs.api.inputs import RequeueMany
 from jobs.features.uploads.admin import _alike
+from jobs.features.webhooks.inputs import NewWebhook
 from jobs.models import Batch, DeadLetter
 from jobs.services.explain.causes import causes_of
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.upkeep.health import open_letters
+from queueops.core.errors import fields_of
 from queueops.core.values.near_names import nearest
 from queueops.tenancy.models import ProducerKey, UserLabel
 from queueops.tenancy.people import name_of
@@ -55,6 +59,21 @@ def test_a_field_that_is_not_there_is_told_with_the_nearest_that_is():
     assert nearest("reason", ["note", "spread_seconds"]) == ""
 
 
+def test_a_field_that_is_not_there_within_another_is_told_with_those_beside_it():
+    told: dict[str, list[str]] = {}
+    wrong: dict[type[BaseModel], dict[str, Any]] = {
+        RequeueMany: {"filter": {"colour": 1, "error_cod": "x"}},
+        NewWebhook: {"url": "https://e.org/", "jobs": {"kind": ["x"]}},
+    }
+    for model, given in wrong.items():
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate(given)
+        told |= fields_of(caught.value, known=model.model_fields)
+    assert "There are: kind, service" in told["filter.colour"][0]
+    assert "Is 'error_code' meant?" in told["filter.error_cod"][0]
+    assert "Is 'kinds' meant?" in told["jobs.kind"][0]
+
+
 def test_equal_errors_of_a_file_are_told_once_with_how_many_there_are():
     error = {"code": "invalid_job", "message": "The job is not valid."}
     errors: list[dict[str, Any]] = [{**error, "line": n, "fields": {"userid": ["no"]}} for n in range(1, 999)]
@@ -71,9 +90,9 @@ def test_the_command_tells_equal_refusals_once_too():
         {"line": n, "message": "Not valid.", "fields": {"user": ["no"]}} for n in range(1, 10)
     ]
     errors.append({"line": 10, "message": "Other."})
-    places = [f"Row {2 * n}" for n in range(1, 11)]
+    places = [f"Row {n}" for n in range(2, 12)]
     tell_refused(cast("Any", SimpleNamespace(note=notes.append)), errors, 10, places)
-    assert notes == ["10 jobs refused:", "  row 2 and 8 more: Not valid. user: no", "  row 20: Other."]
+    assert notes == ["10 jobs refused:", "  row 2 and 8 more: Not valid. user: no", "  row 11: Other."]
 
 
 def test_a_batch_that_stands_still_has_no_speed_on_any_surface():
