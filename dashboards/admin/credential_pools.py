@@ -115,7 +115,7 @@ class CredentialPoolAdmin(AuditedMixin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         super().save_related(request, form, formsets, change)
         pools.forget()
-        if not form.instance.members.exists():
+        if not audited(form.instance)["members"]:
             self.message_user(
                 request, "It has no credential any more: jobs that name it wait until it has one.", messages.WARNING
             )

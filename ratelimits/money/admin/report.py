@@ -53,7 +53,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class ChooseForm(forms.Form):
+class SpendReportForm(forms.Form):
     project = ProjectField(required=False, empty_label="all")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
     context = {
         "title": "What was spent",
         "asked": asked,
-        "choose": ChooseForm(initial={"project": asked.project}),
+        "choose": SpendReportForm(initial={"project": asked.project}),
         "groupings": (*GROUPINGS, *OTHERS),
         "too_many": looked_at is None,
         "explains": EXPLAINS.get(asked.by, ""),

@@ -22,7 +22,7 @@ from .parts import amount, is_month, usage_marks
 MONTHS_OF_TOP_USERS = 12
 
 
-class ChooseForm(forms.Form):
+class TopUsersForm(forms.Form):
     project = ProjectField(empty_label=None)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
     month = asked if is_month(asked) else now
     context = {
         "title": "Top users",
-        "choose": ChooseForm(initial={"project": project}),
+        "choose": TopUsersForm(initial={"project": project}),
         "project": project,
         "months": sorted({month, *months_until(now, MONTHS_OF_TOP_USERS)}, reverse=True),
         "month": month,
