@@ -69,8 +69,8 @@ _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
 MESSAGES = ("message", "error", "detail", "description", "error_msg", "msg", "errors")
 _WAITS = ("retry_after", "retry_after_seconds", "retry_in_seconds")  # Discord, Telegram; monday.com
 _WAIT_IN_WORDS = re.compile(
-    r"\b(?:(?:try again|retry|resets?) (?:in|after)|wait(?: for)?) "
-    r"(?:([0-9dhms.]{1,60}[dhms])\b|([0-9]{1,15}(?:\.[0-9]{1,40})?) "
+    r"\b(?:(?:try(?: again)?|retry|resets?|available) (?:in|after)|wait(?: for)?) '?"
+    r"(?:([0-9dhms.]{1,60}[dhms])\b|([0-9]{1,15}(?:\.[0-9]{1,40})?)'? "
     r"(millisecond|second|sec|minute|min|hour|day)s?\b)",
     re.IGNORECASE,
 )

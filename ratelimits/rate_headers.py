@@ -184,10 +184,11 @@ def _unnamed(fields: Mapping[str, str], now: float) -> Iterator[StatedQuota]:
     told = [name for end in ("limit", "remaining") for name in _PREFIXES if f"{name}-{end}" in fields]
     first = told[0] if told else "ratelimit"  # Reddit states no limit
     limits = fields.get(f"{first}-limit", "")
-    capacity = _amount(together.get("limit") or limits.partition(",")[0]) or None
-    remaining = _amount(together.get("remaining") or fields.get(f"{first}-remaining"))
+    capacity = _amount(together.get("limit") or limits.partition(",")[0].partition(";")[0]) or None
+    left = together.get("remaining") or fields.get(f"{first}-remaining", "").partition(";")[0]  # Docker Hub adds w
+    remaining = _amount(left)
     reset = _span(together.get("reset") or fields.get(f"{first}-reset-after") or fields.get(f"{first}-reset"), now)
-    policies = f"{fields.get('ratelimit-policy', '')},{limits.partition(',')[2]}"
+    policies = f"{fields.get('ratelimit-policy', '')},{limits}"
     windows = {_amount(name): _amount(given.get("w")) for name, given in _items(policies)}
     if capacity is None and len(windows) == 1:
         [capacity] = windows

@@ -410,6 +410,9 @@ NOW_ISO = f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}"
         ({}, {"error": {"message": "exhausted. Your quota will reset after 5h59m59s."}}, 21_599, 21_599),
         ({}, {"error": {"message": f"User-rate limit exceeded.  Retry after {NOW_ISO}.123Z"}}, 2_400, 3_600),
         ({}, {"error": {"message": f"Limit type: tokens. Limit resets at: {NOW_ISO} UTC"}}, 2_400, 3_600),
+        ({}, {"detail": "Request was throttled. Expected available in 17 seconds."}, 17, 17),
+        ({}, {"error": {"message": "Please try again after '17' seconds."}}, 17, 17),
+        ({}, {"error": {"message": "Too many requests have been received. Please try after '6' minutes."}}, 360, 360),
         ({"x-ms-retry-after-ms": "8"}, {"code": "429", "message": "Request rate is large."}, 0.008, 0.008),
         ({"X-AI-RateLimit-Retry-After": "33"}, {"message": "AI token rate limit exceeded"}, 33, 33),
         (
@@ -464,6 +467,13 @@ def test_a_quota_is_read_wherever_an_api_names_it(headers, body, unit, per_day):
     assert [(one.unit, one.per_day) for one in found.violations] == ([] if unit is None else [(unit, per_day)])
 
 
+def test_a_limit_that_states_its_window_beside_itself_is_read():
+    headers = {"ratelimit-limit": "100;w=21600", "ratelimit-remaining": "0;w=21600"}
+    found = parse_refusal(429, headers, b"{}", "registry-1.example.org")
+    assert found is not None
+    assert [(one.stated_cap, one.window_seconds) for one in found.violations] == [(100, 21_600)]
+
+
 def test_a_refusal_in_a_list_is_told_in_its_own_words():
     answer = {"success": False, "error": [{"code": 2003, "message": "Rate limited"}]}
     told = batch_form(DIALECTS).refuse(LlmGenerate.model_validate(payload_of(provider="openai")), 429, answer, ())
@@ -507,11 +517,12 @@ def test_credit_that_is_gone_is_that_whatever_the_status():
     assert (failure.status, failure.code, failure.push_back) == (402, "credit_gone", None)
 
 
-def test_an_answer_that_was_created_is_an_answer():
+@pytest.mark.parametrize("status", [201, 246])
+def test_an_answer_that_was_created_or_that_a_guardrail_did_not_like_is_an_answer(status):
     form = FORMS["created_201"]
 
     async def answer(request: web.Request) -> web.Response:
-        return web.json_response(form["body"], status=form["status"])
+        return web.json_response(form["body"], status=status)
 
     async def scenario() -> Any:
         async with serving(answer) as url:
