@@ -116,7 +116,7 @@ def has_quota_code(error: Mapping[str, Any], codes: frozenset[str] = _QUOTA_CODE
     extensions = error.get("extensions")
     nested = (*objects_of(error.get("errors")), *objects_of(error.get("details")), *objects_of([extensions]))
     told = (short_text(one.get(name)) for one in (error, *nested) for name in _CODE_FIELDS)
-    return any(_NO_LETTER.sub("", code.rpartition("#")[2].lower()) in codes for code in told)
+    return any(code == "429" or _NO_LETTER.sub("", code.rpartition("#")[2].lower()) in codes for code in told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -456,6 +456,7 @@ SHOPIFY: dict[str, Any] = {
         ({**SHOPIFY, "data": None, "extensions": {"cost": {"throttleStatus": {"restoreRate": 0}}}}, None),
         ({"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded for user ID 1."}]}, None),
         ({"errors": [{"message": "x", "extensions": {"code": "RATELIMITED", "retry_in_seconds": 12}}]}, 12),
+        ({"errors": [{"message": "Too many requests", "extensions": {"code": "429"}}]}, None),
         ({"ok": False, "error": "ratelimited"}, None),
     ],
 )

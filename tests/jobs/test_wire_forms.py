@@ -235,7 +235,7 @@ def test_each_servers_words_for_too_long_are_that():
             asyncio.run(scenario())
         told = failure_of(failed.value)
         codes[form["server"]] = told.code, is_retryable(told, repeatable=True) or is_outage(told)
-    assert len(codes) == 35
+    assert len(codes) == 36
     assert set(codes.values()) == {(CONTEXT_TOO_LONG, False)}, codes
 
 

@@ -18,7 +18,7 @@ BASE_URL = "https://generativelanguage.googleapis.com"
 _NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
 WORDS = ErrorWords(
-    too_long=phrases(r"input token count .*exceeds the maximum"),
+    too_long=phrases(r"input token count .*exceeds the maximum", r"cannot truncate to \d{1,9}, required \d"),
     no_credit=phrases(r"\bprepayment credits are depleted", r"has exceeded its monthly spending cap"),
     no_quota=(QUOTA_OF_ZERO,),
     closed=phrases(r"\byour API key was reported as leaked"),
