@@ -54,7 +54,9 @@ MAX_FAULT_LENGTH = 2000
 GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
-MAX_UPLOADS = 1_000  # `uploads` and `missing` are not counted beyond this
+# `uploads`, `missing` and `faults` are not counted beyond this. Past their columns' end, no step of the row could be
+# noted: it would stay due and keep its credential's other batches from theirs.
+MAX_COUNTED = 1_000
 # A file that was just uploaded may not be found at once. After so many misses it is uploaded again, and in the end its
 # jobs go live.
 FILE_MISSES = 3
@@ -197,7 +199,7 @@ class Step:
         if not batch.files:
             # Count the upload before it begins: otherwise a file whose upload is not answered is never deleted.
             noted = ProviderBatch.objects.filter(pk=batch.pk)
-            noted.update(uploads=Least(F("uploads") + 1, MAX_UPLOADS), is_kept=True)
+            noted.update(uploads=Least(F("uploads") + 1, MAX_COUNTED), is_kept=True)
             try:
                 batch.files = dict(self.calls.run(spoken.api.prepare(self.calls.send, access, intent)))
             except ProviderError as error:
@@ -251,7 +253,10 @@ class Step:
             row.update(creations=F("creations") - 1)
             if is_file_away:
                 # Without files, the next step uploads them again.
-                row.update(missing=F("missing") + 1, **({"files": {}} if batch.missing >= FILE_MISSES else {}))
+                row.update(
+                    missing=Least(F("missing") + 1, MAX_COUNTED),
+                    **({"files": {}} if batch.missing >= FILE_MISSES else {}),
+                )
             if self._is_halved(error):
                 return
             raise error
@@ -262,7 +267,7 @@ class Step:
         logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
         row.filter(state=State.CREATING).update(
             error=clean(str(error)),
-            faults=F("faults") + 1,
+            faults=Least(F("faults") + 1, MAX_COUNTED),
             create_before=Now() - timedelta(seconds=longest_call(batch)),
             look_at=Now() + timedelta(seconds=spoken.api.appears_seconds),
         )
@@ -352,7 +357,7 @@ class Step:
         A look that finds the batch resets the count. A look that fails for another reason does not count.
         """
         rows = ProviderBatch.objects.filter(pk=self.batch.pk)
-        rows.update(missing=Least(F("missing") + 1, MAX_UPLOADS), missing_since=Coalesce("missing_since", Now()))
+        rows.update(missing=Least(F("missing") + 1, MAX_COUNTED), missing_since=Coalesce("missing_since", Now()))
         self.batch.refresh_from_db(fields=["missing", "missing_since"])
         since = self.batch.missing_since
         over = database_now() - since.timestamp() if since else 0.0

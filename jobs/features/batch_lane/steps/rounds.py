@@ -22,6 +22,7 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Least
 
 from jobs.classify import clean
 from jobs.handlers.errors import ProviderError
@@ -30,7 +31,7 @@ from jobs.models import BatchSearch, Job, ProviderBatch
 from queueops.core.clock import Now, database_now
 from queueops.core.errors import QueueOpsError
 
-from .advance import Step, look_later
+from .advance import MAX_COUNTED, Step, look_later
 from .calls import CallLoop
 from .collect import collect_waiting, open_searches
 from .deadlines import hand_back_late
@@ -203,7 +204,7 @@ def _note_fault(row: Due, error: str, *, at_least: float = 0.0) -> None:
     """Note a failed step; the more fail in a row, the longer the next try waits."""
     doublings = min(row.faults, LAST_FAULT_DOUBLING)
     pause = max(at_least, min(settings.QUEUEOPS.batch_poll_seconds, FIRST_FAULT_SECONDS * 2**doublings))
-    noted: dict[str, Any] = {"faults": F("faults") + 1, "looked_at": Now()}
+    noted: dict[str, Any] = {"faults": Least(F("faults") + 1, MAX_COUNTED), "looked_at": Now()}
     if isinstance(row, BatchSearch) or row.closed_at is None or not row.error:
         noted["error"] = error  # a closed batch keeps the reason of its end, whatever fails later
     type(row).objects.filter(pk=row.pk).update(**noted)

@@ -30,6 +30,7 @@ from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.models import DutyLease, Job, ProviderBatch
 from tests.support.processes import wait_for
+from tests.support.provider_batches import make_round
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -200,6 +201,16 @@ def test_credentials_whose_calls_fail_never_take_all_places(lane):
         assert slow.asked.wait(10)
         lane.submit(3)
         wait_for(after(make, is_done), what="the healthy batch")
+
+
+def test_a_batch_whose_calls_fail_for_weeks_keeps_no_other_of_its_credential_from_its_step(lane):
+    lane.credential(base_url="http://127.0.0.1:9")
+    for _ in range(2):
+        lane.submit(1)
+        assert len(collect_waiting(kinds_with_batches())) == 1
+    ProviderBatch.objects.update(faults=32_767)  # the end of the column
+    make_round(lane.calls)
+    assert ProviderBatch.objects.filter(look_at__gt=timezone.now()).count() == 2
 
 
 @pytest.mark.parametrize(
