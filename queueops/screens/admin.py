@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.widgets import AutocompleteSelect
-from django.forms import SplitDateTimeField
+from django.forms import SplitDateTimeField, model_to_dict
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import path
@@ -24,6 +25,9 @@ from . import formatting
 from .formatting import NOTHING
 from .forms import are_projects_many, column_searched
 from .verbs import VerbsMixin
+
+SHOWN_AS = "shown_as"
+CHANGED_MEANWHILE = "Somebody else has changed this since you opened it. Nothing was saved; here it is as it is now."
 
 
 class QueueAdmin(VerbsMixin):
@@ -138,10 +142,28 @@ class PageAdmin(QueueAdmin):
 
 class ServiceFormAdmin(RefusableAdmin, PageAdmin):
     """
-    A form that a service saves. The service may refuse what the form accepted, if somebody else was faster.
+    A form that a service saves. The service may refuse what the form accepted, if somebody else was faster. A form that
+    was opened before somebody else's change is not saved: its old figures would undo that change.
 
     People who may only look get no field `reason`: it is a field of the form, and no row has it.
     """
+
+    change_form_before_template: Any = "admin/kit/shown_as.html"
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        shown = "" if row is None else self._shown_as(request, row)
+        if request.POST.get(SHOWN_AS, shown) != shown:
+            messages.error(request, CHANGED_MEANWHILE)
+            return HttpResponseRedirect(request.get_full_path())
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), SHOWN_AS: shown})
+
+    def _shown_as(self, request: HttpRequest, row: Any) -> str:
+        """Return a digest of what the form shows of a stored row."""
+        figures = model_to_dict(row, fields=list(self.get_form(request, row, change=True).base_fields))
+        return hashlib.sha256(repr(figures).encode()).hexdigest()
 
     def may_save(self, request: HttpRequest, row: Any = None) -> bool:
         return bool(self.has_change_permission(request, row) if row else self.has_add_permission(request))

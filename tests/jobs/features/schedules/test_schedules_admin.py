@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jobs.features.schedules.fire_schedules import fire_schedules
 from jobs.models import Job, Schedule
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK
+from queueops.screens.admin import CHANGED_MEANWHILE
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.encryption import forget_encrypted
 from tests.api.conftest import Api, key_for
@@ -51,6 +53,28 @@ def test_an_administrator_makes_changes_and_deletes_one_and_each_is_audited():
     assert person.post(page_of(made, "delete"), {"post": "yes"}).status_code == 302
     actions = AuditEntry.objects.filter(target=f"schedule {made.pk}").order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["create_schedule", "change_schedule", "delete_schedule"]
+
+
+def test_a_form_that_was_opened_before_somebody_elses_change_undoes_nothing():
+    schedule = make_schedule(cron="30 2 * * *")
+    late, quick = signed_in("administrator"), signed_in("administrator")
+    seen = [token_in(person.get(page_of(schedule)).content.decode()) for person in (late, quick)]
+    jobs = json.dumps(schedule.jobs)
+    told = {**GIVEN, "name": schedule.name, "jobs": jobs, "time_zone": schedule.time_zone}
+    assert quick.post(page_of(schedule), {**told, "cron": "0 4 * * *", "shown_as": seen[1]}).status_code == 302
+    answer = late.post(page_of(schedule), {**told, "name": "renamed", "shown_as": seen[0]}, follow=True)
+    assert escape(CHANGED_MEANWHILE) in answer.content.decode()
+    schedule.refresh_from_db()
+    assert (schedule.name, schedule.cron) == (told["name"], "0 4 * * *")
+    told |= {"name": "renamed", "cron": schedule.cron, "shown_as": token_in(answer.content.decode())}
+    assert late.post(page_of(schedule), told).status_code == 302
+    schedule.refresh_from_db()
+    assert schedule.name == "renamed"
+
+
+def token_in(page: str) -> str:
+    [token] = re.findall('name="shown_as" value="([0-9a-f]{64})"', page)
+    return str(token)
 
 
 FAULTS = {
