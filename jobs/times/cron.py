@@ -34,7 +34,7 @@ SHARES = 2**32
 
 
 FIELD_NAMES = ("minute", "hour", "day of the month", "month", "day of the week")
-MOST_STEPS = (60, 24, 31, 12, 7)  # of each field
+MAX_STEPS = (60, 24, 31, 12, 7)  # of each field
 FOR_WORDS = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -228,7 +228,7 @@ def _check_steps(cron: str) -> None:
     Raises:
         BadTimes
     """
-    for name, most, text in zip(FIELD_NAMES, MOST_STEPS, cron.split(), strict=True):
+    for name, most, text in zip(FIELD_NAMES, MAX_STEPS, cron.split(), strict=True):
         for step in (part.partition("/")[2] for part in text.split(",")):
             if step.isdigit() and int(step) > most:
                 raise BadTimes("cron", f"It would not go every {step}: steps of the {name} begin anew after {most}.")
