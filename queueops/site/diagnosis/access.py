@@ -14,34 +14,33 @@ from queueops.tenancy.models import Issuer, Project
 from queueops.tenancy.secrets.credentials import CredentialKeysMissing, unreadable_credentials
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 
-from .finding import DoctorFinding, DoctorVerdict, scalar
+from .finding import DoctorFinding, fail, ok, scalar, warn
 
 SET_PAYLOAD_KEYS = "Set QUEUEOPS_PAYLOAD_KEYS on every host, or set the projects not to be encrypted."
 
 
 def examine_credentials() -> DoctorFinding:
     if scalar("SELECT to_regclass('tenancy_credential')") is None:
-        return DoctorFinding("credentials", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+        return warn("credentials", "no table yet", "Run manage.py migrate.")
     try:
         unreadable = unreadable_credentials()
     except CredentialKeysMissing as error:
-        return DoctorFinding("credentials", DoctorVerdict.FAIL, "stored, but there is no key", error.message)
+        return fail("credentials", "stored, but there is no key", error.message)
     if unreadable:
-        return DoctorFinding(
+        return fail(
             "credentials",
-            DoctorVerdict.FAIL,
             f"no key opens {', '.join(unreadable)}",
             "Put back the key in QUEUEOPS_CREDENTIAL_KEYS they were encrypted with, or enter their secrets again."
             " Switch off webhooks and alert routes, and add others.",
         )
-    return DoctorFinding("credentials", DoctorVerdict.OK, "every one can be opened")
+    return ok("credentials", "every one can be opened")
 
 
 def examine_payload_keys() -> DoctorFinding:
     """Look for rows of encrypted projects whose key is missing, and for rows that are not encrypted."""
     name = "payload keys"
     if scalar("SELECT to_regclass('jobs_pauseswitch')") is None:
-        return DoctorFinding(name, DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+        return warn(name, "no table yet", "Run manage.py migrate.")
     projects = list(Project.objects.filter(encrypted=True).values_list("pk", flat=True))
     keys = list(payload_keys())
     waits = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.SEALED).values_list("key", flat=True)
@@ -49,36 +48,32 @@ def examine_payload_keys() -> DoctorFinding:
     needed |= keys_needed(projects, keys)
     if needed:
         told = ", ".join(f"{key} ({where})" for key, where in sorted(needed.items()))
-        return DoctorFinding(
+        return fail(
             name,
-            DoctorVerdict.FAIL,
             f"rows need keys that are not set here: {told}",
             "Put them back into QUEUEOPS_PAYLOAD_KEYS, after the newest, on every host. Jobs that need them wait.",
         )
     if projects and not keys:
-        return DoctorFinding(name, DoctorVerdict.FAIL, "projects are encrypted, but there is no key", SET_PAYLOAD_KEYS)
+        return fail(name, "projects are encrypted, but there is no key", SET_PAYLOAD_KEYS)
     if behind := still_plain(projects):
-        return DoctorFinding(
-            name,
-            DoctorVerdict.WARN,
-            f"not all that is stored is encrypted: {', '.join(behind)}",
-            "Run manage.py encrypt_payloads.",
+        return warn(
+            name, f"not all that is stored is encrypted: {', '.join(behind)}", "Run manage.py encrypt_payloads."
         )
-    return DoctorFinding(name, DoctorVerdict.OK, f"all there for {len(projects)} encrypted projects")
+    return ok(name, f"all there for {len(projects)} encrypted projects")
 
 
 def examine_secret_key() -> DoctorFinding:
     try:
         ensure_own_secret_key()
     except UnsuitableDatabase as error:
-        return DoctorFinding("secret key", DoctorVerdict.FAIL, "another than the database's", error.message)
-    return DoctorFinding("secret key", DoctorVerdict.OK, "the database's")
+        return fail("secret key", "another than the database's", error.message)
+    return ok("secret key", "the database's")
 
 
 def examine_issuers() -> DoctorFinding:
     """Fetch the keys of each issuer now, as the next token with a new key would."""
     if scalar("SELECT to_regclass('tenancy_issuer')") is None:
-        return DoctorFinding("issuers", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+        return warn("issuers", "no table yet", "Run manage.py migrate.")
     issuers = list(Issuer.objects.filter(enabled=True).order_by("pk"))
     failed = []
     for issuer in issuers:
@@ -89,15 +84,15 @@ def examine_issuers() -> DoctorFinding:
                 failed.append(f"{issuer}: {error.message}")
     if failed:
         advice = "Its users are refused once the keys in use are a day old, at once if there are none. Check jwks_url."
-        return DoctorFinding("issuers", DoctorVerdict.WARN, "; ".join(failed), advice)
+        return warn("issuers", "; ".join(failed), advice)
     if not issuers:
-        return DoctorFinding("issuers", DoctorVerdict.OK, "none; no end user can come with a token")
-    return DoctorFinding("issuers", DoctorVerdict.OK, f"{len(issuers)}; every key server answers")
+        return ok("issuers", "none; no end user can come with a token")
+    return ok("issuers", f"{len(issuers)}; every key server answers")
 
 
 def examine_sign_in() -> DoctorFinding:
     if scalar("SELECT to_regclass('access_authenticator')") is None:
-        return DoctorFinding("sign-in", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
+        return warn("sign-in", "no tables yet", "Run manage.py migrate.")
     locked = guard.locked_names()
     bare = list(
         User.objects.filter(is_superuser=True, is_active=True, authenticator=None, passkeys=None).values_list(
@@ -106,37 +101,32 @@ def examine_sign_in() -> DoctorFinding:
     )
     required = settings.QUEUEOPS.second_factor == "required"
     if not settings.DEBUG and bare and not required:
-        return DoctorFinding(
+        return warn(
             "sign-in",
-            DoctorVerdict.WARN,
             f"superusers without a second factor: {', '.join(sorted(bare))}",
             "Set QUEUEOPS_SECOND_FACTOR=required, or have them set one up: docs/how-to/secure-the-admin.md.",
         )
     if locked:
         advice = "manage.py unlock_sign_in opens it, if it is not somebody who guesses."
-        return DoctorFinding("sign-in", DoctorVerdict.WARN, f"locked: {', '.join(locked)}", advice)
-    return DoctorFinding(
-        "sign-in", DoctorVerdict.OK, f"nobody is locked; second factor {settings.QUEUEOPS.second_factor}"
-    )
+        return warn("sign-in", f"locked: {', '.join(locked)}", advice)
+    return ok("sign-in", f"nobody is locked; second factor {settings.QUEUEOPS.second_factor}")
 
 
 def examine_single_sign_on() -> DoctorFinding:
     """Ask the provider now, as the next person who signs in would."""
     if not settings.QUEUEOPS.oidc_issuer:
-        return DoctorFinding("single sign-on", DoctorVerdict.OK, "none is set; people sign in with passwords")
+        return ok("single sign-on", "none is set; people sign in with passwords")
     from queueops.access.services import provided, provider
 
     try:
         document = provider.discovered()
     except QueueOpsError as error:
         advice = f"Compare QUEUEOPS_OIDC_ISSUER with {settings.QUEUEOPS.oidc_issuer.rstrip('/')}{provider.DISCOVERY}"
-        return DoctorFinding("single sign-on", DoctorVerdict.FAIL, error.message, advice)
+        return fail("single sign-on", error.message, advice)
     if "S256" not in document.get("code_challenge_methods_supported", ["S256"]):
-        return DoctorFinding(
-            "single sign-on", DoctorVerdict.FAIL, "the provider knows no PKCE with S256", "Ask whoever runs it."
-        )
+        return fail("single sign-on", "the provider knows no PKCE with S256", "Ask whoever runs it.")
     if unknown := provided.unknown_roles():
         advice = "Correct it, or make that group in the admin: who has only that role is not let in."
         observed = f"QUEUEOPS_OIDC_ROLES names {', '.join(unknown)}"
-        return DoctorFinding("single sign-on", DoctorVerdict.WARN, observed, advice)
-    return DoctorFinding("single sign-on", DoctorVerdict.OK, f"{settings.QUEUEOPS.oidc_issuer} answers")
+        return warn("single sign-on", observed, advice)
+    return ok("single sign-on", f"{settings.QUEUEOPS.oidc_issuer} answers")

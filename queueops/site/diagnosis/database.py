@@ -20,7 +20,7 @@ from queueops.core.postgres.replica import replica_standing
 from queueops.core.upgrade import missing_migrations
 from queueops.tenancy.checks import unsafe
 
-from .finding import DoctorFinding, DoctorVerdict, row_of, scalar
+from .finding import DoctorFinding, fail, ok, row_of, scalar, warn
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
@@ -32,27 +32,22 @@ def examine_database() -> DoctorFinding:
         connection.ensure_connection()
     except Exception as error:  # noqa: BLE001 (whatever is wrong is the finding)
         reason = " ".join(str(error).split())
-        return DoctorFinding("database", DoctorVerdict.FAIL, reason, "Start PostgreSQL or correct DATABASE_URL.")
+        return fail("database", reason, "Start PostgreSQL or correct DATABASE_URL.")
     version = connection.connection.info.server_version
     shown = f"PostgreSQL {version // 10_000}.{version % 10_000}"
     if version < MIN_POSTGRES * 10_000:
-        return DoctorFinding("database", DoctorVerdict.FAIL, shown, f"Upgrade to PostgreSQL {MIN_POSTGRES} or newer.")
+        return fail("database", shown, f"Upgrade to PostgreSQL {MIN_POSTGRES} or newer.")
     if condition := standing_condition() or try_to_write():
-        return DoctorFinding("database", DoctorVerdict.FAIL, f"{shown}; {condition.reason}", condition.advice)
-    return DoctorFinding("database", DoctorVerdict.OK, shown)
+        return fail("database", f"{shown}; {condition.reason}", condition.advice)
+    return ok("database", shown)
 
 
 def examine_durability() -> DoctorFinding:
     lax = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if scalar(f"SHOW {name}") == "off"]
     if lax:
         names = ", ".join(lax)
-        return DoctorFinding(
-            "durability",
-            DoctorVerdict.WARN,
-            f"{names} off",
-            f"Turn {names} on, or a crash loses acknowledged work.",
-        )
-    return DoctorFinding("durability", DoctorVerdict.OK, "fsync, synchronous_commit and full_page_writes on")
+        return warn("durability", f"{names} off", f"Turn {names} on, or a crash loses acknowledged work.")
+    return ok("durability", "fsync, synchronous_commit and full_page_writes on")
 
 
 def examine_clock() -> DoctorFinding:
@@ -63,35 +58,29 @@ def examine_clock() -> DoctorFinding:
     skew = (theirs - (before + (after - before) / 2)).total_seconds()
     shown = f"{skew:+.3f} s between this machine and the database"
     if abs(skew) > MAX_CLOCK_SKEW_SECONDS:
-        return DoctorFinding(
+        return warn(
             "clock",
-            DoctorVerdict.WARN,
             shown,
             "Synchronise the clocks (NTP). Leases and limits use the database's clock and are right; "
             "logs and signed webhooks use this one.",
         )
-    return DoctorFinding("clock", DoctorVerdict.OK, shown)
+    return ok("clock", shown)
 
 
 def examine_listen() -> DoctorFinding:
     if not settings.QUEUEOPS.listen:
-        return DoctorFinding("listen", DoctorVerdict.OK, "off; workers poll every "
+        return ok("listen", "off; workers poll every "
                        f"{settings.QUEUEOPS.poll_seconds:g} s")  # fmt: skip
     if are_sessions_shared():
-        return DoctorFinding("listen", DoctorVerdict.FAIL, "on, and a pooler shares the server's sessions", POOLED)
+        return fail("listen", "on, and a pooler shares the server's sessions", POOLED)
     with connect_directly() as listener:
         listener.execute("LISTEN queueops_doctor")
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_notify('queueops_doctor', '')")
         began = time.monotonic()
         for _ in listener.notifies(timeout=LISTEN_WAIT_SECONDS, stop_after=1):
-            return DoctorFinding("listen", DoctorVerdict.OK, f"heard after {(time.monotonic() - began) * 1000:.1f} ms")
-    return DoctorFinding(
-        "listen",
-        DoctorVerdict.WARN,
-        f"nothing heard in {LISTEN_WAIT_SECONDS:g} s",
-        "Set QUEUEOPS_LISTEN=off: polling is enough.",
-    )
+            return ok("listen", f"heard after {(time.monotonic() - began) * 1000:.1f} ms")
+    return warn("listen", f"nothing heard in {LISTEN_WAIT_SECONDS:g} s", "Set QUEUEOPS_LISTEN=off: polling is enough.")
 
 
 def examine_notifications() -> DoctorFinding:
@@ -99,13 +88,12 @@ def examine_notifications() -> DoctorFinding:
     share = notification_queue_share()
     shown = f"the queue of unread ones is {share:.0%} full"
     if share > MAX_NOTIFICATIONS_SHARE:
-        return DoctorFinding(
+        return warn(
             "notifications",
-            DoctorVerdict.WARN,
             shown,
             'End the session that listens and is "idle in transaction"; see docs/runbooks/horizon.md.',
         )
-    return DoctorFinding("notifications", DoctorVerdict.OK, shown)
+    return ok("notifications", shown)
 
 
 def examine_connections() -> DoctorFinding:
@@ -115,27 +103,25 @@ def examine_connections() -> DoctorFinding:
     needed = config.pool_size + config.workers * CONNECTIONS_PER_WORKER
     shown = f"{used} of {most} in use; one web process and one worker master take up to {needed}"
     if most - used < needed:
-        return DoctorFinding(
+        return warn(
             "connections",
-            DoctorVerdict.WARN,
             shown,
             "Raise max_connections, lower QUEUEOPS_POOL_SIZE or QUEUEOPS_WORKERS, or put PgBouncer in front.",
         )
-    return DoctorFinding("connections", DoctorVerdict.OK, shown)
+    return ok("connections", shown)
 
 
 def examine_replica() -> DoctorFinding:
     standing = replica_standing()
     if standing is None:
-        return DoctorFinding("replica", DoctorVerdict.OK, "none is set; everything is read from the primary")
+        return ok("replica", "none is set; everything is read from the primary")
     if standing.trouble:
-        return DoctorFinding(
+        return warn(
             "replica",
-            DoctorVerdict.WARN,
             f"{standing.trouble}; everything is read from the primary",
             f"{standing.detail} See docs/how-to/production.md#reads-off-the-primary.".strip(),
         )
-    return DoctorFinding("replica", DoctorVerdict.OK, f"lists, exports and charts; {standing.lag_seconds:.1f} s behind")
+    return ok("replica", f"lists, exports and charts; {standing.lag_seconds:.1f} s behind")
 
 
 def examine_permissions() -> DoctorFinding:
@@ -146,32 +132,29 @@ def examine_permissions() -> DoctorFinding:
     user = scalar("SELECT current_user")
     if not (may_create and may_have_temporary):
         database = scalar("SELECT current_database()")
-        return DoctorFinding(
+        return fail(
             "permissions",
-            DoctorVerdict.FAIL,
             f"{user} may not create tables in schema {schema}, or temporary ones",
             f'GRANT CREATE ON SCHEMA "{schema or "public"}" TO "{user}"; '
             f'GRANT TEMPORARY ON DATABASE "{database}" TO "{user}";',
         )
-    return DoctorFinding("permissions", DoctorVerdict.OK, f"{user} may create tables, partitions and temporary tables")
+    return ok("permissions", f"{user} may create tables, partitions and temporary tables")
 
 
 def examine_migrations() -> DoctorFinding:
     try:
         missing = missing_migrations()
     except UnsuitableDatabase as error:
-        return DoctorFinding("migrations", DoctorVerdict.FAIL, error.message, "See docs/how-to/upgrade.md.")
+        return fail("migrations", error.message, "See docs/how-to/upgrade.md.")
     if missing:
-        return DoctorFinding("migrations", DoctorVerdict.FAIL, f"{len(missing)} not applied", "Run manage.py migrate.")
-    return DoctorFinding("migrations", DoctorVerdict.OK, "all applied")
+        return fail("migrations", f"{len(missing)} not applied", "Run manage.py migrate.")
+    return ok("migrations", "all applied")
 
 
 def examine_row_security() -> DoctorFinding:
     if found := unsafe():
-        return DoctorFinding(
-            "row security", DoctorVerdict.FAIL, "the database does not keep projects apart", "\n".join(found)
-        )
-    return DoctorFinding("row security", DoctorVerdict.OK, "the API is shown the rows of one project at a time")
+        return fail("row security", "the database does not keep projects apart", "\n".join(found))
+    return ok("row security", "the API is shown the rows of one project at a time")
 
 
 def examine_transactions() -> DoctorFinding:
@@ -180,11 +163,10 @@ def examine_transactions() -> DoctorFinding:
     [worst] = most_dead_rows(1) or [DeadRows("", 0, 0)]
     piled = f"{worst.dead:,} dead rows in {worst.table}" if worst.table else "no tables yet"
     if oldest is None or oldest.seconds <= allowed:
-        return DoctorFinding("transactions", DoctorVerdict.OK, f"none stays open; {piled}")
+        return ok("transactions", f"none stays open; {piled}")
     ends = f"SELECT pg_terminate_backend({oldest.pid});" if oldest.pid else f"ROLLBACK PREPARED '{oldest.query}';"
-    return DoctorFinding(
+    return warn(
         "transactions",
-        DoctorVerdict.WARN,
         f"one of {oldest.who} has been open for {oldest.seconds / 60:.0f} min ({oldest.state}); {piled}",
         f"End what holds it, or: {ends} See docs/runbooks/horizon.md.",
     )

@@ -25,6 +25,18 @@ class DoctorFinding:
     advice: str = ""
 
 
+def ok(subject: str, observation: str) -> DoctorFinding:
+    return DoctorFinding(subject, DoctorVerdict.OK, observation)
+
+
+def warn(subject: str, observation: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(subject, DoctorVerdict.WARN, observation, advice)
+
+
+def fail(subject: str, observation: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(subject, DoctorVerdict.FAIL, observation, advice)
+
+
 def row_of(statement: str, *parameters: float) -> tuple[object, ...]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)

@@ -27,7 +27,7 @@ from .database import (
     examine_row_security,
     examine_transactions,
 )
-from .finding import DoctorFinding, DoctorVerdict
+from .finding import DoctorFinding, DoctorVerdict, fail
 from .surroundings import examine_metrics, examine_sandbox, examine_settings, examine_tracing
 from .upkeep import (
     examine_audit_stream,
@@ -58,10 +58,10 @@ def _ask(question: Callable[[], DoctorFinding]) -> DoctorFinding:
     try:
         return question()
     except (DatabaseError, psycopg.Error) as error:
-        return DoctorFinding(subject, DoctorVerdict.FAIL, str(error).strip(), "Look into the database's log.")
+        return fail(subject, str(error).strip(), "Look into the database's log.")
     except Exception as error:  # noqa: BLE001 - whatever it is
         told = f"{type(error).__name__}: {error}"
-        return DoctorFinding(subject, DoctorVerdict.FAIL, told, "The question itself failed: report it.")
+        return fail(subject, told, "The question itself failed: report it.")
 
 
 DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (

@@ -8,7 +8,7 @@ from django.core import checks
 
 from queueops.core.telemetry import tracing
 
-from .finding import DoctorFinding, DoctorVerdict
+from .finding import DoctorFinding, DoctorVerdict, ok, warn
 
 
 def examine_settings() -> Iterator[DoctorFinding]:
@@ -18,17 +18,16 @@ def examine_settings() -> Iterator[DoctorFinding]:
         yield DoctorFinding("settings", verdict, f"{problem.id}: {problem.msg}", problem.hint or "")
     if not problems:
         mode = "development" if settings.DEBUG else "production"
-        yield DoctorFinding("settings", DoctorVerdict.OK, f"valid, {mode} mode")
+        yield ok("settings", f"valid, {mode} mode")
 
 
 def examine_metrics() -> DoctorFinding:
     if settings.QUEUEOPS.metrics_token:
-        return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
+        return ok("metrics", "/metrics wants QUEUEOPS_METRICS_TOKEN")
     if settings.QUEUEOPS.debug:
-        return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics answers this machine only")
-    return DoctorFinding(
+        return ok("metrics", "/metrics answers this machine only")
+    return warn(
         "metrics",
-        DoctorVerdict.WARN,
         "/metrics answers this machine only",
         "Set QUEUEOPS_METRICS_TOKEN to let Prometheus read them from elsewhere, or through a proxy.",
     )
@@ -39,13 +38,13 @@ def examine_sandbox() -> DoctorFinding:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
-        return DoctorFinding("sandbox", DoctorVerdict.OK, f"not running on port {port}; only the demo needs it")
-    return DoctorFinding("sandbox", DoctorVerdict.OK, f"answers on port {port}")
+        return ok("sandbox", f"not running on port {port}; only the demo needs it")
+    return ok("sandbox", f"answers on port {port}")
 
 
 def examine_tracing() -> DoctorFinding:
     if not tracing.is_wanted():
-        return DoctorFinding("tracing", DoctorVerdict.OK, "off; no OTEL_* variable names where spans go")
+        return ok("tracing", "off; no OTEL_* variable names where spans go")
     if cause := tracing.trouble():
-        return DoctorFinding("tracing", DoctorVerdict.WARN, "asked for, but no spans are sent", cause)
-    return DoctorFinding("tracing", DoctorVerdict.OK, "spans go by OTLP to where the OTEL_* variables say")
+        return warn("tracing", "asked for, but no spans are sent", cause)
+    return ok("tracing", "spans go by OTLP to where the OTEL_* variables say")
