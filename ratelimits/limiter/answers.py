@@ -27,6 +27,7 @@ from .outage import LimiterUnavailable, outage, require_fail_open
 
 MAX_CALLS_ASKED = 1000  # in one request, and in one group of combined requests
 LOCK_TIMEOUT_SECONDS = 2
+BINDING_SHOWN = ("limit", "key", "unit", "needed", "available", "capacity", "hard_reset", "cooling")
 SERVICES = 32  # combiners for all services together: callers can make up any number of service names
 
 Answer = dict[str, Any]
@@ -88,7 +89,7 @@ def ask(asking: Asking) -> Reply:
     try:
         outcome = _combiner_of(asking).ask(asking, size=len(asking.calls))
     except UNREACHABLE as error:
-        if not _is_locked(error):
+        if not (isinstance(error, OperationalError) and isinstance(error.__cause__, LockNotAvailable)):
             outage.begin()
         try:
             return _degraded(asking)
@@ -114,31 +115,23 @@ def _degraded(asking: Asking) -> Reply:
     return Reply({"decisions": decisions, "degraded": True})
 
 
-def _is_locked(error: Exception) -> bool:
-    return isinstance(error, OperationalError) and isinstance(error.__cause__, LockNotAvailable)
-
-
 Outcome = Reply | QueueOpsError
 
 
 def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
     """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each in sorted order."""
     with transaction.atomic(durable=True):
-        away = _begin(group)
+        projects = sorted({one.project_id for one in group})
+        parameters = {"projects": projects, "patience": f"{LOCK_TIMEOUT_SECONDS}s"}
+        moves = run_sql("ratelimits", "begin_answering", parameters)
+        away = {project: refusal for project, *move in moves if (refusal := refusal_of(project, *move))}
         here = iter(_answer([one for one in group if one.project_id not in away]))
         return [away.get(one.project_id) or next(here) for one in group]
 
 
-def _begin(group: Sequence[Asking]) -> dict[str, QueueOpsError]:
-    """Begin the transaction, and return the errors for projects that are moving or have moved, by project id."""
-    parameters = {"projects": sorted({one.project_id for one in group}), "patience": f"{LOCK_TIMEOUT_SECONDS}s"}
-    rows = run_sql("ratelimits", "begin_answering", parameters)
-    return {project: refusal for project, *move in rows if (refusal := refusal_of(project, *move))}
-
-
 def _answer(group: Sequence[Asking]) -> list[Outcome]:
     """Answer a group as `_carry_out` does, inside its transaction."""
-    firsts = _first_of_each_key(group)
+    firsts = {one.place: index for index, one in reversed(list(enumerate(group))) if one.key is not None}
     stored = _stored({place: group[index] for place, index in firsts.items()}) if firsts else {}
     fresh = [
         index
@@ -168,14 +161,6 @@ def _holding(group: Sequence[Asking]) -> frozenset[str]:
         return frozenset()
     charges = Charge.objects.filter(pk__in=holders).order_by("pk").select_for_update()
     return frozenset(charges.values_list("pk", flat=True))
-
-
-def _first_of_each_key(group: Sequence[Asking]) -> dict[Place, int]:
-    firsts: dict[Place, int] = {}
-    for index, one in enumerate(group):
-        if one.key is not None:
-            firsts.setdefault(one.place, index)
-    return firsts
 
 
 def _stored(keyed: dict[Place, Asking]) -> dict[Place, tuple[str, Answer]]:
@@ -247,35 +232,16 @@ def _reused(asking: Asking) -> IdempotencyKeyReused:
 
 
 def _shown(call: Call, decision: Decision) -> Answer:
-    binding = decision.binding
+    binding, at = decision.binding, decision.retry_at
     return {
         "kind": decision.kind,
-        "retry_at": _moment(decision.retry_at),
-        "retry_after_seconds": _seconds_until(decision.retry_at, decision.now),
+        "retry_at": None if at is None else foretold(at).isoformat().replace("+00:00", "Z"),
+        # Rounded up to milliseconds, so that a caller who waits so long does not come too early.
+        "retry_after_seconds": None if at is None else math.ceil(max(0.0, at - decision.now) * 1000) / 1000,
         "reason": decision.reason,
-        "binding": None
-        if binding is None
-        else {
-            "limit": binding.limit,
-            "key": binding.key,
-            "unit": binding.unit,
-            "needed": binding.needed,
-            "available": binding.available,
-            "capacity": binding.capacity,
-            "hard_reset": binding.hard_reset,
-            "cooling": binding.cooling,
-        },
+        "binding": binding and {name: getattr(binding, name) for name in BINDING_SHOWN},
         "holder": call.holder if decision.holds else None,
     }
-
-
-def _moment(at: float | None) -> str | None:
-    return None if at is None else foretold(at).isoformat().replace("+00:00", "Z")
-
-
-def _seconds_until(at: float | None, now: float) -> float | None:
-    """Seconds until `at`, rounded up to milliseconds, so that a caller who waits so long does not come too early."""
-    return None if at is None else math.ceil(max(0.0, at - now) * 1000) / 1000
 
 
 def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
