@@ -6,14 +6,14 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from demo import language_model, sheets, usage, zones
 from jobs.models import Batch
 from jobs.services.explain.batch_report import read_report
 from jobs.services.submit.submit import BatchReceipt, submit_batch
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.upgrade import is_migrated
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.limits.catalogue import rules
@@ -23,7 +23,7 @@ ACTOR = "system:seed_demo"
 ONCE_MORE = "QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on .venv/bin/python manage.py seed_demo --again --watch"
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Submit the demo's two batches, once: requests to a provider that fails, and writes that a quota holds back."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,31 +34,28 @@ class Command(BaseCommand):
         if not settings.QUEUEOPS.allow_loopback_targets:
             raise CommandError("The demo calls 127.0.0.1: set QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on.")
         self._refuse_old_tables()
-        try:
-            project = self._project()
-            parts: dict[str, Callable[[Project], UUID]] = {
-                zones.BATCH_NAME: self._submit_requests,
-                sheets.BATCH_NAME: self._submit_writes,
-            }
-            found = {} if again else {name: batch for name in parts if (batch := self._newest(name))}
-            unfinished = [batch for batch in found.values() if not self._is_done(batch)]
-            is_done = len(found) == len(parts) and not unfinished
-            # Set on every run: a restarted sandbox has lost its knobs.
-            with suppress(zones.SandboxSilent) if is_done else nullcontext():
-                zones.prepare_sandbox(self.sandbox, language_model.KNOBS | ({} if is_done else zones.KNOBS))
-            if is_done:
-                self.stdout.write("the demo was submitted before and is done; once more:")
-                self.stdout.write(f"  {ONCE_MORE}")
-                return
-            watched = []
-            for name, submit in parts.items():
-                if name not in found:
-                    watched.append(submit(project))
-                elif found[name] in unfinished:
-                    self.stdout.write(f"{name!r} was submitted before and goes on")
-                    watched.append(found[name].pk)
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        project = self._project()
+        parts: dict[str, Callable[[Project], UUID]] = {
+            zones.BATCH_NAME: self._submit_requests,
+            sheets.BATCH_NAME: self._submit_writes,
+        }
+        found = {} if again else {name: batch for name in parts if (batch := self._newest(name))}
+        unfinished = [batch for batch in found.values() if not read_report(batch, now=timezone.now()).is_done]
+        is_done = len(found) == len(parts) and not unfinished
+        # Set on every run: a restarted sandbox has lost its knobs.
+        with suppress(zones.SandboxSilent) if is_done else nullcontext():
+            zones.prepare_sandbox(self.sandbox, language_model.KNOBS | ({} if is_done else zones.KNOBS))
+        if is_done:
+            self.stdout.write("the demo was submitted before and is done; once more:")
+            self.stdout.write(f"  {ONCE_MORE}")
+            return
+        watched = []
+        for name, submit in parts.items():
+            if name not in found:
+                watched.append(submit(project))
+            elif found[name] in unfinished:
+                self.stdout.write(f"{name!r} was submitted before and goes on")
+                watched.append(found[name].pk)
         if watch:
             for batch_id in watched:
                 call_command("watch_batch", str(batch_id), stdout=self.stdout, stderr=self.stderr)
@@ -90,9 +87,6 @@ class Command(BaseCommand):
 
     def _newest(self, name: str) -> Batch | None:
         return Batch.objects.of_project(zones.PROJECT).filter(name=name).order_by("created_at").last()
-
-    def _is_done(self, batch: Batch) -> bool:
-        return read_report(batch, now=timezone.now()).is_done
 
     def _submit_requests(self, project: Project) -> UUID:
         names = zones.zone_names()

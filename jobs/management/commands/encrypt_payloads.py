@@ -1,15 +1,15 @@
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from jobs.features.encryption.encrypt_payloads import Resealed, encrypt_project
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.tenancy.models import Project
 
 ACTOR = "system:encrypt_payloads"
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Encrypt what is stored of projects that are set to be encrypted, with the newest of QUEUEOPS_PAYLOAD_KEYS; of"
         " a project that is not, decrypt what was. Safe to repeat and to interrupt while everything runs. Ends with 1"
@@ -28,10 +28,7 @@ class Command(BaseCommand):
             self.stdout.write("No project is set to be encrypted.")
         missing: set[str] = set()
         for one in chosen:
-            try:
-                done = encrypt_project(one, actor=ACTOR, keeps=dry_run, tell=self._tell)
-            except QueueOpsError as error:
-                raise CommandError(error.message) from error
+            done = encrypt_project(one, actor=ACTOR, keeps=dry_run, tell=self._tell)
             word = "encrypted" if one.encrypted else "decrypted"
             verb = f"would be {word}" if dry_run else f"{word}"
             rows = ", ".join(f"{count:,} of {table}" for table, count in done.rows.items() if count)

@@ -9,17 +9,17 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from jobs.features.erasure.erase_user import STAYS, count_user, erase_user
 from jobs.features.erasure.proof import WHY_TRAIL, find_traces
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.stores.choose import store_at
 
 MAX_ENTRIES_SHOWN = 20
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Erase one end user of a project: payloads, results, errors, logs, labels, stored answers, archived files. "
         "What is counted stays, under a name that leads nowhere. Cannot be undone. Without --yes it only counts."
@@ -60,8 +60,6 @@ class Command(BaseCommand):
                     say=self.stdout.write,
                 )
                 traces = find_traces(project, user, archive=store) if options["prove"] else None
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
         except OSError as error:
             raise CommandError(f"It cannot be proven: {error}. What could be erased is.") from error
         untouched = [asdict(one) for one in done.untouched]

@@ -1,4 +1,3 @@
-import sys
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from jobs.features.recovery.read_outcomes import Outcomes, read_outcomes
 from jobs.features.recovery.reconcile import (
@@ -19,7 +18,7 @@ from jobs.features.recovery.reconcile import (
     find_by_key,
     reconcile,
 )
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.values.csv_lines import csv_line
 
 SHOWN_OF_EACH = 5
@@ -27,7 +26,7 @@ TOLD_EVERY = 10_000  # jobs
 WORTH_SEEING = CHANGING | {Discrepancy.REPEAT, Discrepancy.RUNS, Discrepancy.DIFFERS, Discrepancy.MISSING}
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "After a restore to an earlier moment: compare what ran since, as outcome logs (QUEUEOPS_OUTCOME_LOG) or your "
         "own list tell, with the database, and show what would be done. With --apply it is done: what was completed is "
@@ -49,18 +48,16 @@ class Command(BaseCommand):
         parser.add_argument("--list", type=Path, metavar="FILE", help="Write each job and what is found to this .csv.")
 
     def handle(self, *args: Any, files: list[Path], **options: Any) -> None:
-        try:
-            outcomes = read_outcomes(files)
-            self._tell_what_was_read(outcomes)
-            wanted = self._show(outcomes, options["list"])
-            if not options["apply"]:
-                if wanted:
-                    self.stdout.write("Nothing was changed. --apply does it.")
-                return
-            if wanted and self._is_sure(len(wanted), asks=not options["yes"]):
-                self._apply(wanted, outcomes, force=options["force"])
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        outcomes = read_outcomes(files)
+        self._tell_what_was_read(outcomes)
+        wanted = self._show(outcomes, options["list"])
+        if not options["apply"]:
+            if wanted:
+                self.stdout.write("Nothing was changed. --apply does it.")
+            return
+        unasked = "Give --yes, after you have looked at what is shown without."
+        if wanted and (options["yes"] or self.is_sure(f"Change {len(wanted):,} jobs?", unasked=unasked)):
+            self._apply(wanted, outcomes, force=options["force"])
 
     def _tell_what_was_read(self, outcomes: Outcomes) -> None:
         self.stdout.write(f"{outcomes.lines:,} lines tell of {len(outcomes.jobs) + len(outcomes.by_key):,} jobs.")
@@ -91,16 +88,6 @@ class Command(BaseCommand):
                 kind, project, _ = _of(one)
                 self.stdout.write(f"{'':>11}{one.id} {kind}, {project}")
         return wanted
-
-    def _is_sure(self, count: int, *, asks: bool) -> bool:
-        if not asks:
-            return True
-        if not sys.stdin.isatty():
-            raise CommandError("Nobody is there to ask. Give --yes, after you have looked at what is shown without.")
-        if input(f"Change {count:,} jobs? Type yes: ").strip().lower() == "yes":
-            return True
-        self.stdout.write("Nothing was changed.")
-        return False
 
     def _apply(self, wanted: list[UUID], outcomes: Outcomes, *, force: bool) -> None:
         done: Counter[Discrepancy] = Counter()

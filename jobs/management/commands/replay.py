@@ -1,4 +1,3 @@
-import sys
 from argparse import ArgumentParser
 from collections import Counter
 from datetime import datetime
@@ -6,11 +5,12 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
 from jobs.features.recovery.replay import RowDifference, choose_jobs, compare, repair
 from jobs.models import Batch, Job
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.values.moments import RULE, parse_moment
 from queueops.tenancy.models import Project
 
@@ -18,7 +18,7 @@ SHOWN = 10
 SAID_EVERY_SECONDS = 5.0
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Rebuild jobs from their log and compare the rows with it, column by column. Changes nothing without --repair. "
         " Ends with 1 while something differs. Work may go on meanwhile."
@@ -76,12 +76,9 @@ class Command(BaseCommand):
             self.stdout.write(f"    {name}: the row has {_shown(is_so)}, its log {_shown(should_be)}")
 
     def _repair(self, ids: list[UUID], *, asks: bool) -> int:
-        if asks and ids:
-            if not sys.stdin.isatty():
-                raise CommandError("Nobody is there to ask. Give --yes, after you have looked at what differs.")
-            if input(f"Write {len(ids):,} rows anew from their log? Type yes: ").strip().lower() != "yes":
-                self.stdout.write("Nothing was changed.")
-                return 0
+        unasked = "Give --yes, after you have looked at what differs."
+        if asks and ids and not self.is_sure(f"Write {len(ids):,} rows anew from their log?", unasked=unasked):
+            return 0
         done = 0
         for count in repair(ids):
             done += count

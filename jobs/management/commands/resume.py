@@ -2,11 +2,9 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
 from jobs.models import PauseSwitch
 from jobs.services.operate.pauses import resume_everything, resume_scope
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from ratelimits.limits import ramps
 
 ACTOR = "system:command"
@@ -21,7 +19,7 @@ def duration(text: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "End the pause of everything: at once, or with a ramp, which opens the limits bit by bit."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,10 +34,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         told = {"actor": ACTOR, "reason": options["reason"]}
-        try:
-            print(_carry_out(options, told))
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        print(_carry_out(options, told))
 
 
 def _carry_out(options: dict[str, Any], told: dict[str, str]) -> str:

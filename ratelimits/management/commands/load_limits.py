@@ -1,13 +1,11 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from ratelimits.limits.defaults import Loaded, LoadOutcome, load_limits, names_of_defaults
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Store the default limits of some services. A limit that exists stays as it is, unless --replace is given."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -18,10 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("--replace", action="store_true", help="Give limits that exist their defaults again, too.")
 
     def handle(self, *args: Any, names: list[str], replace: bool, **options: Any) -> None:
-        try:
-            loaded = load_limits(names or names_of_defaults(), replace=replace)
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        loaded = load_limits(names or names_of_defaults(), replace=replace)
         for one in loaded:
             print(_line(one))
 

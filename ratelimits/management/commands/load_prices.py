@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.dateparse import parse_date, parse_datetime
 
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.values.moments import in_utc
 from ratelimits.money.amounts import shown
 from ratelimits.money.price_map import LoadedPrices, MapPrice, load_prices
@@ -17,7 +17,7 @@ ACTOR = "system:load_prices"
 MAP_CURRENCY = "USD"
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Store the prices of LiteLLM's price map (model_prices_and_context_window.json). What is new or changed holds "
         "from now on, or from --valid-from; what calls cost before stays as it is, and so does what was set by hand."
@@ -57,19 +57,16 @@ class Command(BaseCommand):
             if not (provider and equals and service):
                 raise CommandError(f"--as {pair}: write PROVIDER=SERVICE.")
             services.setdefault(provider, []).append(service)
-        try:
-            loaded = load_prices(
-                file,
-                providers=options["provider"],
-                services=services,
-                dollars=rate or Decimal(1),
-                valid_from=options["valid_from"],
-                replace=options["replace"],
-                dry_run=dry_run,
-                actor=ACTOR,
-            )
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        loaded = load_prices(
+            file,
+            providers=options["provider"],
+            services=services,
+            dollars=rate or Decimal(1),
+            valid_from=options["valid_from"],
+            replace=options["replace"],
+            dry_run=dry_run,
+            actor=ACTOR,
+        )
         _tell(loaded, currency, dry_run=dry_run)
 
 

@@ -3,15 +3,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from queueops.audit.backups import note_backup
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.site.backup import MEGABYTE, back_up
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Write a backup of the database, as of one moment, into a new directory, and read it back to see that it is "
         "whole. Work goes on meanwhile. The secret keys are not in it: keep them apart."
@@ -23,10 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, directory: Path, **options: Any) -> None:
         begun = monotonic()
-        try:
-            manifest = back_up(directory.absolute(), self.stdout.write)
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        manifest = back_up(directory.absolute(), self.stdout.write)
         try:
             note_backup("manage.py backup")
         except DatabaseError as error:  # a standby, or the server stopped meanwhile; the backup itself is complete

@@ -4,9 +4,9 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.processes.stop_signals import handle_stop
 from queueops.core.values.parse import POSTGRES_URL
 from queueops.site.moving.move import Outcome, abort_move, move_project, plan_move
@@ -14,7 +14,7 @@ from queueops.site.moving.move import Outcome, abort_move, move_project, plan_mo
 MOVE_WAIT_SECONDS = 300.0
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Move a project to another installation (docs/how-to/move-a-project.md): pause it, copy its rows, compare, "
         "switch. Without --yes it only checks and counts. Cut off, repeat it: it finishes, or begins anew."
@@ -52,8 +52,6 @@ class Command(BaseCommand):
                 self._move(project, to, address, wait)
             else:
                 self._tell(project, plan_move(project, url=to))
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
         except KeyboardInterrupt:
             raise CommandError("Stopped. Repeat the command, or look whether the project goes on here.") from None
         finally:

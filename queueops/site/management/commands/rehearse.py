@@ -5,15 +5,15 @@ from typing import Any
 
 import pydantic_core
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from jobs.features.uploads.uploads import read_lines
 from jobs.models import Upload
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.site.rehearsal import Rehearsed, rehearse, written_limits
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Carry out jobs of a file against the sandbox under production's limits, and say what would happen. "
         "Nothing of it stays. docs/how-to/rehearse-a-quota.md"
@@ -46,8 +46,6 @@ class Command(BaseCommand):
                 seconds=options["minutes"] * 60,
                 knobs=json.loads(knobs.read_text(encoding="utf-8")) if knobs else {},
             )
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
         except (OSError, ValueError) as error:
             raise CommandError(f"It cannot be read: {error}") from error
         for line in _told(done):

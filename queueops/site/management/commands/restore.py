@@ -3,13 +3,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
-from queueops.core.errors import QueueOpsError
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.site.backup import restore
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Restore a backup into an empty database, and compare all rows and definitions with what was backed up. "
         "Everything is paused then: what ran after the backup would run again."
@@ -21,10 +19,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, directory: Path, **options: Any) -> None:
         begun = monotonic()
-        try:
-            manifest = restore(directory.absolute(), self.stdout.write)
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        manifest = restore(directory.absolute(), self.stdout.write)
         self.stdout.write(
             f"Restored {manifest.row_count:,} rows as of {manifest.taken_at}, the same as were there, in "
             f"{monotonic() - begun:,.1f} s.\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management import call_command, get_commands
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 from psycopg import Error as DriverError
 
@@ -23,6 +23,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.console import Console
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.processes.single import AlreadyRunning, only_holder
 from queueops.core.processes.stop_signals import handle_stop
 from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_command
@@ -36,7 +37,7 @@ DRAIN_MARGIN_SECONDS = 15.0  # how much longer than the executors' grace period 
 WEB_MARGIN_SECONDS = 10.0  # how much longer than its requests' grace period the web process may take
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Start everything on this machine: PostgreSQL (unless DATABASE_URL is set), web, workers, sandbox."
     requires_system_checks = ()
 
@@ -76,8 +77,6 @@ class Command(BaseCommand):
             raise CommandError(
                 f"QueueOps already runs with the data in {settings.QUEUEOPS.data_dir} (process {error.details['pid']})."
             ) from error
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
         except KeyboardInterrupt:
             self.say("up", "stopped while starting")
             return

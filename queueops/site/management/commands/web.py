@@ -4,13 +4,13 @@ from typing import Any
 
 from django.conf import settings
 from django.core import checks
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 from django.urls import get_resolver
 
-from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
+from queueops.core.processes.operator_command import OperatorCommand
 from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.rights import give_rights
@@ -20,21 +20,18 @@ from ratelimits.limits.defaults import tell_unheeded_settings
 logger = logging.getLogger(__name__)
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Serve the API and the admin on QUEUEOPS_HOST and QUEUEOPS_PORT (daphne)."
 
     requires_system_checks = ()  # their messages would be plain text within the log
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._check()
-        try:
-            give_rights()
-            ensure_projects_are_kept_apart()
-            ensure_own_secret_key()
-            ensure_session_is_ours()
-            tell_unheeded_settings()
-        except QueueOpsError as error:
-            raise CommandError(error.message) from error
+        give_rights()
+        ensure_projects_are_kept_apart()
+        ensure_own_secret_key()
+        ensure_session_is_ours()
+        tell_unheeded_settings()
         # Imported here: the application switches this process to pooled connections, and every
         # other command would load Twisted for nothing.
         from queueops.core.web.server import serve
