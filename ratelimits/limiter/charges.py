@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.measures import cost_units
-from ratelimits.costs import NO_AMOUNTS, REQUESTS, UNTIL_THE_END, Amounts, counted
+from ratelimits.costs import NO_AMOUNTS, UNTIL_THE_END, Amounts, counted
 from ratelimits.limits.catalogue import rule_of_ramp, rules
 
 from .counters import OpenCounter, Place
@@ -38,11 +38,6 @@ class Entry(NamedTuple):
     unit: str
     units: int
     booked_at: int
-
-
-def is_held(unit: str) -> bool:
-    """Whether the end of a call settles its charge in a unit. A request stays charged, however the call ends."""
-    return unit != REQUESTS
 
 
 Charged = tuple[str, list[Entry]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 from django.db import transaction
 
@@ -50,14 +49,16 @@ def decide(
     Returns:
         One decision for each call, in order.
     """
-    ended = take_charges([ending.holder for ending in settlements])
+    endings = {ending.holder: ending for ending in settlements}
+    ended = take_charges(list(endings)) if endings else []
     limits = _limits(calls, units)
+    places = [(rule, rule.key(subject)) for (subject, _), rules in limits.items() for rule in rules]
     statements = [ending.statement for ending in settlements if ending.statement is not None]
-    asked = ((rule, rule.key(subject)) for (subject, _), rules in limits.items() for rule in rules)
-    counters = lock_counters(chain(asked, charged_places(ended), places_stated(statements)))
+    counters = lock_counters([*places, *charged_places(ended), *places_stated(statements)] if endings else places)
     now = next((counter.now for counter in counters.values()), 0.0)
-    settle_charges(ended, counters, {ending.holder: ending for ending in settlements})
-    take_drift(statements, counters)
+    if endings:
+        settle_charges(ended, counters, endings)
+        take_drift(statements, counters)
     decisions, charged = weigh(calls, limits, counters, now)
     write_counters(counters.values())
     write_charges([(call.holder, entries, call.hold_seconds) for call, entries in charged if call.holder])

@@ -8,13 +8,13 @@ from typing import Literal
 
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
-from ratelimits.costs import TOKENS
+from ratelimits.costs import REQUESTS, TOKENS
 from ratelimits.limits.catalogue import Rule
 from ratelimits.subjects import Subject, counter_id
 
 from .call_units import needed
 from .calls import Call
-from .charges import Entry, is_held
+from .charges import Entry
 from .choose import turns, used_share
 from .counters import OpenCounter
 
@@ -112,7 +112,12 @@ def weigh(
         one = _chosen(call, limits, counters, waiting) if call.alternatives else _alike(call, limits, counters, alike)
         asked.append(one)
         if _may_go(one):
-            entries = _charge(one)
+            entries = []
+            for counter, units in one.needs:
+                booked_at = counter.take(units)
+                unit = counter.rule.unit
+                if unit != REQUESTS:  # a request stays charged, however the call ends
+                    entries.append(Entry(counter_id(counter.rule.id, counter.key), unit, units, booked_at))
             one.holds = bool(entries and call.holder)
             granted.append((one, entries))
     free = Decision("proceed", now)  # shared by all calls that hold nothing: making one costs more than deciding
@@ -232,16 +237,6 @@ def _may_go(one: _Asked) -> bool:
         counter.denials += 1
     one.denied_by = refusing
     return not refusing
-
-
-def _charge(one: _Asked) -> list[Entry]:
-    """Charge the amounts that a call needs, and return the entries that it will settle."""
-    entries = []
-    for counter, units in one.needs:
-        booked_at = counter.take(units)
-        if is_held(counter.rule.unit):
-            entries.append(Entry(counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at))
-    return entries
 
 
 def _decision(one: _Asked, free: Decision) -> Decision:

@@ -16,7 +16,6 @@ from jobs.models import BudgetWait, Job
 from jobs.services.finish.bounds import bound_of, read_billed
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
-from jobs.transitions import Move
 from queueops.core.clock import Now
 from ratelimits.costs import REQUESTS
 from ratelimits.models import Via
@@ -152,11 +151,8 @@ def _unpriced(call: AskedMoney) -> Unpriced:
 
 def _keep_back(refused: Sequence[tuple[ClaimedJob | ChosenLine, Shortage]]) -> None:
     failures = {job.id: (job.kind, _failure(job, shortage)) for job, shortage in refused if shortage.rejects}
-    moves = [
-        Move(job_id, error_code=failure.code, message=failure.message) for job_id, (_, failure) in failures.items()
-    ]
     if failures:
-        bury("reject", failures, moves)
+        bury("reject", failures)
     waiting = [(job, shortage) for job, shortage in refused if not shortage.rejects]
     if waiting:
         BudgetWait.objects.bulk_create(

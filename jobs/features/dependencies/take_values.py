@@ -26,7 +26,6 @@ from jobs.services.submit.prepare import PreparedJob, Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.tags import store_tags, tags_of_jobs
 from jobs.states import WAITING, JobState
-from jobs.transitions import Move
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import MARK, PayloadKeysMissing, SealedAway, left_sealed, open_json, seal_text
 from queueops.core.sql import run_sql
@@ -216,5 +215,4 @@ def _store(job: Job, prepared: PreparedJob) -> None:
 def _fail(job: Job, failure: Failure) -> None:
     is_sealed = isinstance(job.payload, str)
     message = seal_text(failure.message) if is_sealed else failure.message  # the message may quote a value
-    told = Failure(failure.code, failure.error_class, message)
-    bury("reject", {job.pk: (job.kind, told)}, [Move(job.pk, error_code=told.code, message=message)])
+    bury("reject", {job.pk: (job.kind, Failure(failure.code, failure.error_class, message))})

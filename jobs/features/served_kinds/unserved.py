@@ -17,7 +17,6 @@ from jobs.classify import Failure
 from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, UNSERVED, closed_by, held_as_unknown, misfits_of
 from jobs.models import Dependency, Job, PauseSwitch
 from jobs.services.finish.finish import bury
-from jobs.transitions import Move
 from queueops.core.clock import Now
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import is_sealed, left_sealed
@@ -65,9 +64,7 @@ def _tend(switch: PauseSwitch) -> int:
     lacking = Exists(PauseSwitch.objects.filter(pk=switch.pk, created_at__lt=late))
     lost = held.filter(could_run, ~waits, lacking, updated_at__lt=late)
     old = lost.order_by("id").select_for_update(skip_locked=True)[:AT_ONCE]
-    reasons = {job.pk: (job.kind, _failure(switch, job)) for job in old}
-    moves = [Move(pk, error_code=failure.code, message=failure.message) for pk, (_, failure) in reasons.items()]
-    buried = len(bury("reject", reasons, moves))
+    buried = len(bury("reject", {job.pk: (job.kind, _failure(switch, job)) for job in old}))
     if not held.exists():
         switch.delete()
     return buried

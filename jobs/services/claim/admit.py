@@ -13,7 +13,6 @@ from jobs.lanes import lane_name, pool_of_lane, read_lane, subject_of
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
 from jobs.states import JobState
-from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.secrets.credentials import find_principals
@@ -90,14 +89,14 @@ def admit(
     ]
     answers = list(zip(asking, subjects, decide(calls, settlements=settlements), strict=True))
     decided_at = time.monotonic()
-    _keep_back([answer for answer in answers if answer[2].kind in ("defer", "retry")])
-    reject(
-        [
-            (job.id, job.kind, decision.binding.limit if decision.binding else "", decision.reason)
-            for job, _, decision in answers
-            if decision.kind == "reject"
-        ]
-    )
+    if refused := [answer for answer in answers if answer[2].kind in ("defer", "retry")]:
+        _keep_back(refused)
+    if rejected := [
+        (job.id, job.kind, decision.binding.limit if decision.binding else "", decision.reason)
+        for job, _, decision in answers
+        if decision.kind == "reject"
+    ]:
+        reject(rejected)
     admitted = _admitted(leaders, {job.id: (subject, decision) for job, subject, decision in answers}, decided_at)
     delays: dict[str, float] = {}
     for job, subject, decision in answers:
@@ -271,20 +270,8 @@ def reject(rejected: Sequence[tuple[UUID, str, str, str]]) -> None:
     Args:
         rejected: For each job its id, its kind, the limit's name ("" if the cost itself is malformed), and the reason.
     """
-    failures = {
-        job_id: (
-            kind,
-            Failure(
-                REJECTED,
-                "LimitRejected",
-                f"{limit}: {reason}" if limit else reason,
-                "not_sent",
-                details={"limit": limit},
-            ),
-        )
-        for job_id, kind, limit, reason in rejected
-    }
-    moves = [
-        Move(job_id, error_code=failure.code, message=failure.message) for job_id, (_, failure) in failures.items()
-    ]
-    bury("reject", failures, moves)
+    failures: dict[UUID, tuple[str, Failure]] = {}
+    for job_id, kind, limit, reason in rejected:
+        message = f"{limit}: {reason}" if limit else reason
+        failures[job_id] = kind, Failure(REJECTED, "LimitRejected", message, "not_sent", details={"limit": limit})
+    bury("reject", failures)

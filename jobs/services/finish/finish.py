@@ -145,7 +145,7 @@ def retry_policies() -> dict[str, backoff.Policy]:
 def bury(
     edge: str,
     failures: Mapping[UUID, tuple[str, Failure]],
-    moves: Sequence[Move],
+    moves: Sequence[Move] | None = None,
     *,
     sealed: Mapping[UUID, ClaimedJob] | None = None,
 ) -> set[UUID]:
@@ -154,11 +154,14 @@ def bury(
 
     Args:
         failures: By job id, the job's kind and its failure.
+        moves: The jobs' moves; None: each job's move tells its failure, and needs no lease.
         sealed: By job id, the jobs whose errors are to be encrypted.
 
     Returns:
         The ids that moved; only they have a dead letter.
     """
+    if moves is None:
+        moves = [Move(job_id, error_code=one.code, message=one.message) for job_id, (_, one) in failures.items()]
     moved = move_jobs(edge, moves)
     buried = [(job_id, *failures[job_id]) for job_id in moved]
     hidden = sealed or {}

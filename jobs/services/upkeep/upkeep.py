@@ -254,5 +254,4 @@ def expire_waiting() -> int:
         .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
     )
     failure = Failure("expired", "expired", "it waited longer than its producer allowed")
-    kinds = {job.pk: (job.kind, failure) for job in expired}
-    return len(bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds]))
+    return len(bury("reject", {job.pk: (job.kind, failure) for job in expired}))
