@@ -124,6 +124,11 @@ def fork():
     os.waitpid(pid, 0)
 
 
+def start_warm():
+    with processes.manage("version") as started:
+        started.process.wait(60)
+
+
 def start_thread():
     thread = threading.Thread(target=by_nothing)
     thread.start()
@@ -137,7 +142,7 @@ def compute():
 
 
 def test_a_test_that_starts_what_its_marks_do_not_tell_fails():
-    for body in (start_program, start_program_by_the_system, fork, start_thread):
+    for body in (start_program, start_program_by_the_system, fork, start_warm, start_thread):
         mark = "concurrency" if body is start_thread else "process"
         carry_out(body, mark)
         with pytest.raises(pytest.fail.Exception, match="without the mark it starts"):
