@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
@@ -276,7 +276,10 @@ class ExecutorPump:
     def _connect(self) -> None:
         if self._connected:
             return
-        connection.ensure_connection()
+        ours: Any = connection
+        ours.ensure_connection()
+        # A new one listens to nothing, and its database may be another: the end of this one comes to _disconnected.
+        ours.kept = ours.connection
         if self.settings.listen:
             ensure_session_is_ours()
             connection.connection.add_notify_handler(lambda note: self._hear(note.channel))

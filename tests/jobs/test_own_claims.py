@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import psutil
 import pytest
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 
 from jobs import cluster
@@ -25,6 +25,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import BEGUN, CUT_OFF, UNKNOWN_END, compare_claims
 from jobs.states import JobState
+from queueops.core.postgres import base
 from queueops.core.processes.pulses import Pulses
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job
@@ -127,6 +128,30 @@ def test_an_executor_that_connects_again_tells_what_it_had_begun_from_what_it_ha
         assert told(later)[0] == JobState.FAILED
         assert not pump.may_judge
         pump._owned.clear()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_idle_executor_hears_of_the_end_of_its_connection(monkeypatch: pytest.MonkeyPatch):
+    """A connection that was replaced in silence would listen to nothing, and no claim would be compared."""
+    monkeypatch.setattr(base, "IDLE_SECONDS", 0.0)
+
+    def end_connection() -> None:
+        another = connection.copy()
+        with another.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
+        another.close()
+
+    with a_pump() as pump:
+        end_connection()
+        with pytest.raises(OperationalError):
+            pump._cycle()
+        pump._disconnected(OperationalError("away"))
+        pump._connect()
+        pump._cycle()
+    connection.close()
+    connection.ensure_connection()  # as a handler's
+    end_connection()
+    assert Job.objects.count() == 0
 
 
 def test_whoever_has_just_connected_takes_nobodys_jobs_and_forgets_nobody_for_a_lease(

@@ -40,6 +40,7 @@ class DatabaseWrapper(Djangos):
     """
     Attributes:
         applied: The settings that the open transaction was begun with.
+        kept: A driver's connection that is not replaced: whoever uses it must hear of its end.
     """
 
     Database = WatchingDriver()
@@ -49,6 +50,7 @@ class DatabaseWrapper(Djangos):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.applied: Settings | None = None
+        self.kept: Any = None
         self._announced: set[str] = set()
         self._silent_at = self._used_at = float("-inf")
         self.execute_wrappers.append(_execute)
@@ -80,7 +82,8 @@ class DatabaseWrapper(Djangos):
 
     def ensure_connection(self) -> None:
         """Connect anew if the connection has ended: Django looks only at a request's end, and not all work is one."""
-        if self.connection is not None and self.autocommit and not self.in_atomic_block and self._has_ended():
+        is_replaceable = self.autocommit and not self.in_atomic_block and self.connection not in (None, self.kept)
+        if is_replaceable and self._has_ended():
             self.close()
         super().ensure_connection()
 
