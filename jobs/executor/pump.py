@@ -354,7 +354,7 @@ class ExecutorPump:
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
         self._keep_leases()
-        self._take_due("park", now, self._park)
+        self._take_due("park", now, self._park_in_time)
 
     def _take_due(self, name: str, now: float, step: Callable[[float], None]) -> None:
         if now >= self._next[name]:
@@ -436,10 +436,12 @@ class ExecutorPump:
         if self._width.slots == 1:
             self.loop.sends_late = True
 
+    def _park_in_time(self, now: float) -> None:
+        if self._duties.has_time and not self._stopping.is_set():
+            self._park(now)
+
     def _park(self, now: float) -> None:
         """Park a few jobs in lanes that have no room; later cycles park more."""
-        if self._stopping.is_set() or not self._duties.has_time:
-            return
         begun = time.monotonic()
         most = FEW_ADOPTED_AT_ONCE
         if self._role == Executor.Role.QUARANTINE:

@@ -45,8 +45,10 @@ def oldest_of_busiest(queued: Mapping[str, int]) -> datetime | None:
     Args:
         queued: How many queued jobs projects have. Those whose jobs cannot go take no other project's place.
     """
-    going = going_projects().filter(pk__in=[project for project, jobs in queued.items() if jobs])
-    busiest = sorted(going.values_list("pk", flat=True), key=lambda project: -queued[project])
+    busiest = sorted((project for project, jobs in queued.items() if jobs), key=lambda project: -queued[project])
+    if len(busiest) > MAX_PROJECTS:
+        going = set(going_projects().filter(pk__in=busiest).values_list("pk", flat=True))
+        busiest = [project for project in busiest if project in going]
     return min(oldest_ready(busiest[:MAX_PROJECTS]).values(), default=None)
 
 

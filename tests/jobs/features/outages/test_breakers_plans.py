@@ -168,5 +168,5 @@ def test_forgetting_reads_a_projects_waiting_jobs_once_for_all_of_its_breakers(b
 
 
 def test_a_look_for_a_breaker_that_no_job_needs_reads_a_bounded_number(backlog):
-    ids = list(ServiceBreaker.objects.values_list("pk", flat=True))
+    ids = list(ServiceBreaker.objects.filter(opened_at__isnull=False).values_list("pk", flat=True))
     assert_reads("forget_unneeded_breakers", 2500, 5000, breakers=ids, most=1000)
