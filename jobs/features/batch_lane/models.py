@@ -90,7 +90,7 @@ class ProviderBatch(models.Model):
     model = models.CharField(max_length=100)
     credential = models.CharField(max_length=100)
     state = models.CharField(max_length=10, choices=State.choices, default=State.CREATING)
-    provider_id = models.CharField("provider's id", max_length=200, blank=True, default="")
+    provider_id = models.CharField("provider's id", max_length=1000, blank=True, default="")
     provider_state = models.CharField("as the provider says", max_length=40, blank=True, default="")
     files = models.JSONField(default=dict, help_text="What the provider keeps for it, by role: input, output, errors.")
     lines_digest = models.CharField(
@@ -230,7 +230,7 @@ class BatchSearch(models.Model):
     credential = models.CharField(max_length=100)
     made_before = models.DateTimeField(help_text="When the epoch began: what was made later has a row.")
     judged = ArrayField(
-        models.CharField(max_length=200), default=list, help_text="Provider's ids of batches that are none of ours."
+        models.CharField(max_length=1000), default=list, help_text="Provider's ids of batches that are none of ours."
     )
     adopted = models.PositiveIntegerField(default=0, help_text="Batches that were found, and go on here.")
     left_alone = models.PositiveIntegerField(

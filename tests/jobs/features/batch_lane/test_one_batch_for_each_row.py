@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.features.batch_lane.steps.adopt import adopt
+from jobs.handlers.batch_form import Remote
 from jobs.models import Job, ProviderBatch
 from jobs.services.operate.job_actions import cancel_jobs
+from tests.factories import make_provider_batch
 from tests.support.provider_batches import refuse_for_now, tend_interrupted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,3 +54,10 @@ def test_a_file_whose_lines_are_the_same_is_sent_again(lane, sandbox):
     old = ProviderBatch.objects.get().files["input"]
     lane.tend()
     assert ProviderBatch.objects.get().files["input"] == old
+
+
+def test_a_gateways_long_id_of_a_batch_is_kept():
+    """A gateway writes the model and its deployment into the id."""
+    row = make_provider_batch(state=ProviderBatch.State.CREATING)
+    assert adopt(row, Remote(id="batch_" + 994 * "x", state="validating"))
+    assert len(ProviderBatch.objects.get().provider_id) == 1000
