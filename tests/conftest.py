@@ -71,6 +71,7 @@ def django_db_setup(
 def pytest_configure() -> None:
     # A shell has what runs in its background ignore it, and whatever that starts would, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 from django.db.models import F
@@ -191,12 +192,12 @@ def make_allowance(project: str = "acme", **fields: Any) -> Allowance:
 
 
 def make_usage_month(user_id: UUID, *, project: str = "acme", month: str | None = None, **fields: Any) -> UsageTracking:
-    """The user's row of a month, this one in UTC by default; made with the quota of the allowance if there is none."""
+    """The user's row of a month, by default the allowance's present one; made with its quota if there is none."""
     allowance = Allowance.objects.filter(project_id=project).first() or make_allowance(project)
     row, _ = UsageTracking.objects.get_or_create(
         project_id=project,
         user_id=user_id,
-        month_year=month or f"{timezone.now():%Y-%m}",
+        month_year=month or f"{timezone.now().astimezone(ZoneInfo(allowance.time_zone)):%Y-%m}",
         defaults={"quota": allowance.quota, **fields},
     )
     row.refresh_from_db()

@@ -141,7 +141,7 @@ def describe_requests(result: dict[str, Any], **_: Any) -> dict[str, Any]:
             for parameter in described.get("parameters", ()):
                 schema = parameter["schema"]
                 if parameter["in"] == "query" and schema.get("type") == "string" and "format" not in schema:
-                    schema["pattern"] = NOT_EMPTY
+                    schema.setdefault("pattern", NOT_EMPTY)
                 if parameter["in"] == "query" and schema.get("type") == "array":
                     schema["minItems"] = 1
             if body := described.get("requestBody"):

@@ -131,7 +131,7 @@ def test_another_quota_reaches_the_current_month_and_is_told():
 ], undone=True)  # fmt: skip
 def test_a_change_that_bites_is_saved_only_once_it_was_read(user, changes, words):
     make_allowance(unit="tokens", time_zone="Europe/Vienna")
-    make_usage_month(user, used=150, month=f"{timezone.now().astimezone(ZoneInfo('Europe/Vienna')):%Y-%m}")
+    make_usage_month(user, used=150)
     client = signed_in("limits manager")
     before = Allowance.objects.values().get()
     response = client.post(f"{ALLOWANCES}acme/change/", {**FORM, **changes})

@@ -120,7 +120,7 @@ def test_the_demo_writes_its_rows_in_few_calls_and_appends_within_a_limit(sandbo
     monkeypatch.setattr(zones, "zone_names", lambda: names)
     monkeypatch.setattr(zones, "KNOBS", {**zones.KNOBS, "latency": None, "error_rates": {}})
     figures = {"service": "google-sheets", "call_type": "write", "scope": "project_user"}
-    Limit.objects.create(name="writes", capacity=2, window_seconds=2.0, **figures)
+    Limit.objects.create(name="writes", capacity=2, window_seconds=5.0, **figures)
     catalogue.forget()
     with override_settings(QUEUEOPS=_with(sandbox_port=urlsplit(sandbox.url).port)):
         assert "within writes" in _seed()

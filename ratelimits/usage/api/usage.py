@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 import django_filters
 from django.core.validators import RegexValidator
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -22,6 +23,7 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.usage.ingest import Reported, Result, ingest
 from ratelimits.usage.models import UsageEvent, UsageTracking
+from ratelimits.usage.month_end import MONTH
 from ratelimits.usage.release import cancel
 from ratelimits.usage.reserve import reserve
 from ratelimits.usage.standings import standing
@@ -66,8 +68,8 @@ def of_user(rows: QuerySet[Row], user_id: UUID | None) -> QuerySet[Row]:
 
 class UserMonthFilterSet(FilterSet):
     user_id = django_filters.UUIDFilter()
-    month = django_filters.CharFilter(
-        field_name="month_year", validators=[RegexValidator(r"\A\d{4}-(0[1-9]|1[0-2])\Z", "Write it as 2026-03")]
+    month = extend_schema_field({"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"})(
+        django_filters.CharFilter(field_name="month_year", validators=[RegexValidator(MONTH, "Write it as 2026-03")])
     )
 
 
