@@ -27,9 +27,9 @@ def use_up(user: UUID, *, share: float) -> None:
     now = timezone.now()
     first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     days = [first + timedelta(days=place, hours=9) for place in range(now.day)]
-    tokens = int(100_000 * share / len(days))
-    for place, day in enumerate(days):
-        spent = int(tokens * (0.4 + (place * 7 % 5) * 0.3))
+    parts = [0.4 + (place * 7 % 5) * 0.3 for place in range(len(days))]
+    for part, day in zip(parts, days, strict=True):
+        spent = int(100_000 * share * part / sum(parts))
         make_usage_event(user, amount=spent, tokens=spent, service="gemini", occurred_at=min(day, now))
 
 
