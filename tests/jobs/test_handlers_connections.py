@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from jobs.executor.loop import HandlerLoop
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -27,6 +28,7 @@ def driven(stage: Stage) -> Iterator[Driven]:
     loop.start()
     yield Driven(loop)
     loop.stop()
+    asyncio.run(sync_to_async(connections.close_all)())  # of the thread that all asynchronous handlers share
 
 
 def run(driven: Driven, kind: str) -> Any:
