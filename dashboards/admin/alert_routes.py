@@ -10,14 +10,12 @@ from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.validators import URLValidator, validate_email
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from jobs.features.watches.notify_alerts import can_send_email, send_test
@@ -30,17 +28,12 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
-from queueops.screens.secrets import shown_once
+from queueops.screens.secrets import change_secret_action, shown_once
 from queueops.screens.verbs import (
     Verb,
     VerbOutcome,
-    actor_of,
-    ask,
-    mark,
     on_one,
     on_selected,
-    row_named,
-    show_error,
 )
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret, seal_signing_secret
@@ -95,49 +88,21 @@ SEND_AGAIN = send_again_verb(
 
 
 @transaction.atomic
-def _new_secret(route: AlertRoute, *, actor: str, reason: str) -> str:
+def _new_secret(route: AlertRoute, *, actor: str, reason: str) -> tuple[str, str]:
     text, sealed = new_signing_secret()
     AlertRoute.objects.filter(pk=route.pk).update(secret=sealed)
     trail.record(actor=actor, action="change_alert_route_secret", target=f"alert route {route.pk}", reason=reason)
-    return text
+    return text, ""
 
 
-def change_secret(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """Ask, then show the new signing secret of a webhook, which is never shown again."""
-    if not request.user.has_perm(CHANGE):
-        raise PermissionDenied
-    rows = row_named(model_admin, request, object_id)
-    route = rows.filter(channel=Channel.WEBHOOK).first() if rows else None
-    if route is None:
-        raise Http404
-    form = OptionalReasonForm(request.POST if "confirmed" in request.POST else None)
-    if form.is_valid():
-        try:
-            secret = _new_secret(route, actor=actor_of(request), reason=form.cleaned_data["reason"])
-        except QueueOpsError as error:
-            show_error(form, error)
-        else:
-            explains = f"The new signing secret of {route}. The former one signs no more."
-            return shown_once(model_admin, request, title="Secret changed", secret=secret, explains=explains)
-    return ask(
-        model_admin,
-        request,
-        title="Change secret",
-        form=form,
-        explains="From now on messages, also those that are repeated, are signed with a new secret. The next page shows"
-        " it once. The receiver refuses them until it has it; Send again sends those that failed meanwhile.",
-        named=[str(route)],
-        overrides=True,
-        button="Yes, change secret",
-        goes_back_to=reverse("admin:ratelimits_alertroute_change", args=[route.pk]),
-    )
-
-
-CHANGE_SECRET = action(
-    mark(change_secret, needs=CHANGE, fits=lambda rows: rows.filter(channel=Channel.WEBHOOK)),
-    description="Change secret",
-    url_path="change-secret",
-    icon="key",
+CHANGE_SECRET = change_secret_action(
+    permission=CHANGE,
+    explains="From now on messages, also those that are repeated, are signed with a new secret. The next page shows"
+    " it once. The receiver refuses them until it has it; Send again sends those that failed meanwhile.",
+    form_class=OptionalReasonForm,
+    carry_out=_new_secret,
+    fits=lambda rows: rows.filter(channel=Channel.WEBHOOK),
+    overrides=True,
 )
 
 

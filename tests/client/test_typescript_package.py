@@ -82,7 +82,7 @@ def test_a_small_program_submits_a_job_and_watches_it(installed: Path, address: 
 
 
 def test_its_own_tests_pass():
-    """Of the stores: what `OutboxStore` promises, and a tracker on each; ids, numbers and signals."""
+    """They test the stores and a tracker on each of them, ids, numbers and signals."""
     tests = [str(path) for path in (PACKAGE / "test").glob("*.test.mjs")]
     assert tests
     run(node(), NODE_OPTIONS, "--test", *tests)

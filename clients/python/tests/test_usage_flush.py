@@ -168,7 +168,7 @@ def test_a_local_clock_that_is_wrong_by_hours_loses_no_event(kind, server, allow
         off.use(5, tokens=5)
         off.flush()
         off.close()
-        # Of all months: in a month's first hours, an event by the second clock may be of the month before.
+        # All months count: the second clock may still show the month before.
         assert sum(one["amount"] for one in allowance.events.values()) == 10 * number, hours
 
 

@@ -9,14 +9,12 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.decorators import action
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminDecimalFieldWidget,
@@ -37,10 +35,10 @@ from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.columns import column, time_column
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import CheckedForm, OptionalReasonForm, offer, optional_reason
-from queueops.screens.paging import BoundedListMixin, IdSearchMixin, as_uuid
+from queueops.screens.paging import BoundedListMixin, IdSearchMixin
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again
-from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, ask, mark, on_one, show_error
+from queueops.screens.secrets import change_secret_action, shown_once
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.secrets.signing import new_signing_secret
 
 LAST_MESSAGES = 10
@@ -104,45 +102,19 @@ class SecretForm(OptionalReasonForm):
     field_order = ("overlap_hours", "reason")
 
 
-def change_secret(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """Ask for the overlap, then show the new secret, which is never shown again."""
-    if not request.user.has_perm(CHANGE):
-        raise PermissionDenied
-    key = as_uuid(object_id)
-    row = model_admin.get_queryset(request).filter(pk=key).first() if key else None
-    if row is None:
-        raise Http404
-    page = reverse("admin:jobs_webhook_change", args=[row.pk])
-    form = SecretForm(request.POST if "confirmed" in request.POST else None)
-    if form.is_valid():
-        overlap = timedelta(hours=form.cleaned_data["overlap_hours"])
-        told = {"actor": actor_of(request), "reason": form.cleaned_data["reason"]}
-        try:
-            changed, secret = webhooks.change_secret(row.pk, overlap=overlap, project_id=row.project_id, **told)
-        except QueueOpsError as error:
-            show_error(form, error)
-        else:
-            return shown_once(
-                model_admin,
-                request,
-                title="Secret changed",
-                secret=secret,
-                explains=f"The new signing secret of {row}. {_overlaps(changed) or 'The former one signs no more.'}",
-            )
-    return ask(
-        model_admin,
-        request,
-        title="Change secret",
-        form=form,
-        explains="Messages, also those that are repeated, are signed with a new secret, which the next page shows once."
-        " A receiver that checks each signature in webhook-signature takes them before and after it knows the new one.",
-        named=[str(row)],
-        goes_back_to=page,
-    )
+def _change_secret(row: Webhook, *, actor: str, overlap_hours: float, reason: str) -> tuple[str, str]:
+    overlap = timedelta(hours=overlap_hours)
+    told = {"project_id": row.project_id, "actor": actor, "reason": reason}
+    changed, secret = webhooks.change_secret(row.pk, overlap=overlap, **told)
+    return secret, _overlaps(changed)
 
 
-CHANGE_SECRET = action(
-    mark(change_secret, needs=CHANGE), description="Change secret", url_path="change-secret", icon="key"
+CHANGE_SECRET = change_secret_action(
+    permission=CHANGE,
+    explains="Messages, also those that are repeated, are signed with a new secret, which the next page shows once."
+    " A receiver that checks each signature in webhook-signature takes them before and after it knows the new one.",
+    form_class=SecretForm,
+    carry_out=_change_secret,
 )
 
 

@@ -127,35 +127,23 @@ def _status_of_refusal(status: int, code: str) -> int:
 
 
 def _credit_gone(service: str, said: str, **details: Any) -> ProviderError:
-    return ProviderError(
-        HTTPStatus.PAYMENT_REQUIRED.value,
-        f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid.",
-        code=CREDIT_GONE,
-        outcome="answered",
-        details=details,
-    )
+    message = f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid."
+    return _final(HTTPStatus.PAYMENT_REQUIRED, message, CREDIT_GONE, details)
 
 
 def _no_quota(service: str, said: str, **details: Any) -> ProviderError:
     """Return the error of a model that the account may not use, as others say with a 403: no wait helps."""
-    return ProviderError(
-        HTTPStatus.FORBIDDEN.value,
-        f"{service} has no quota for this model: {said}",
-        code=NO_QUOTA,
-        outcome="answered",
-        details=details,
-    )
+    return _final(HTTPStatus.FORBIDDEN, f"{service} has no quota for this model: {said}", NO_QUOTA, details)
 
 
 def _account_closed(service: str, said: str, **details: Any) -> ProviderError:
     """Return the error of an account or key that the provider has switched off, with whatever status."""
-    return ProviderError(
-        HTTPStatus.FORBIDDEN.value,
-        f"{service} has closed this account or key: {said}",
-        code=ACCOUNT_DEACTIVATED,
-        outcome="answered",
-        details=details,
-    )
+    message = f"{service} has closed this account or key: {said}"
+    return _final(HTTPStatus.FORBIDDEN, message, ACCOUNT_DEACTIVATED, details)
+
+
+def _final(status: HTTPStatus, message: str, code: str, details: dict[str, Any]) -> ProviderError:
+    return ProviderError(status.value, message, code=code, outcome="answered", details=details)
 
 
 def error_event(

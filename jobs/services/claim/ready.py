@@ -43,7 +43,7 @@ def oldest_of_busiest(queued: Mapping[str, int]) -> datetime | None:
     Return since when the oldest ready job waits, of the MAX_PROJECTS projects with the most queued jobs.
 
     Args:
-        queued: How many queued jobs projects have. Those whose jobs cannot go take no other project's place.
+        queued: The number of queued jobs by project. Projects whose jobs cannot go are left out first.
     """
     busiest = sorted((project for project, jobs in queued.items() if jobs), key=lambda project: -queued[project])
     if len(busiest) > MAX_PROJECTS:
